@@ -45,14 +45,14 @@ def _with_report_kept(
     check: Callable[P, dict[str, Report]], folder: Path, test: str, *args: P.args, **kwargs: P.kwargs
 ) -> dict[str, Report]:
     __tracebackhide__ = True  # pytest then shows the user's line
-    from onnxpatch.messages import visible
+    from onnxpatch.messages import text
 
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{_file_name(test)}.md"
     try:
         reports = check(*args, **kwargs)
     except AssertionError as error:
-        file.write_text(f"### {visible.markdown(test)} failed\n\n{visible.fenced(str(error))}\n", encoding="utf-8")
+        file.write_text(f"### {text.markdown(test)} failed\n\n{text.fenced(str(error))}\n", encoding="utf-8")
         raise
     file.write_text("\n".join(report.to_markdown() for report in reports.values()), encoding="utf-8")
     return reports

@@ -27,7 +27,7 @@ from benchmarks import forked
 from benchmarks.verdict_subjects import Subject, devious
 from benchmarks.verdicts import LIMIT, RESULTS, truth
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 from onnxpatch.verification import data_search, decided_sizes, mentioned, probe_search
 from onnxpatch.versions import versions
 

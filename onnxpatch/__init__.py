@@ -17,8 +17,8 @@ from onnxpatch.versions import ONNXPATCH
 if TYPE_CHECKING:
     from onnxpatch._torch import exporting
     from onnxpatch.control_flow.optional_outputs.decorator import optional_output
-    from onnxpatch.doctor import doctor
-    from onnxpatch.drift import drift
+    from onnxpatch.doctor import doctor, new_patch
+    from onnxpatch.drift import Drift, drift
     from onnxpatch.errors import (
         BranchError,
         DuplicatePatchError,
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from onnxpatch.generation.export import export_generation
     from onnxpatch.generation.session import GenerationSession
     from onnxpatch.loops import each, scan, while_loop
-    from onnxpatch.new_patch import new_patch
     from onnxpatch.onnxfile.runtimes.interface import Runtime
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from onnxpatch.patching.runtime import running_model
     from onnxpatch.patching.when import When
     from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
-    from onnxpatch.results.drift import Drift
     from onnxpatch.results.report import Report
     from onnxpatch.session import Session
     from onnxpatch.settings import Settings
@@ -62,8 +60,8 @@ logging.getLogger("onnxpatch").addHandler(logging.NullHandler())  # what it logs
 _HOMES = {
     "_torch": ("exporting",),
     "control_flow.optional_outputs.decorator": ("optional_output",),
-    "doctor": ("doctor",),
-    "drift": ("drift",),
+    "doctor": ("doctor", "new_patch"),
+    "drift": ("Drift", "drift"),
     "errors": (
         "BranchError",
         "DuplicatePatchError",
@@ -84,7 +82,6 @@ _HOMES = {
     "generation.session": ("GenerationSession",),
     "onnxfile.runtimes.interface": ("Runtime",),
     "loops": ("each", "scan", "while_loop"),
-    "new_patch": ("new_patch",),
     "patched": ("Patched", "patch_model", "patched"),
     "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
     "patching.fingerprints": ("KnownBody",),
@@ -95,7 +92,6 @@ _HOMES = {
     "patching.runtime": ("running_model",),
     "patching.when": ("When",),
     "results.diagnosis": ("Culprit", "Diagnosis", "Proposal"),
-    "results.drift": ("Drift",),
     "results.report": ("Report",),
     "session": ("Session",),
     "settings": ("Settings",),

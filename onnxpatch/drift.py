@@ -2,7 +2,7 @@
 
 The known state is in `known_code.json` beside this file: for every method and private API the version of its library, a
 fingerprint, and a digest of each line. No code of other projects is stored. `known_operators.txt` has the operators of
-torch's own tests.
+torch's own tests. `Drift` is what came of it, as text and JSON.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ import functools
 import importlib
 import inspect
 import json
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from importlib import metadata, resources
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from onnxpatch._torch.relied_on import RELIED_ON, Api, GoneError, find
 from onnxpatch._torch.tested_operators import tested_operators
+from onnxpatch.messages.text import table
 from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION, resolve
 from onnxpatch.patching.fingerprints import KnownBody, fingerprint, marked_lines, outline
 from onnxpatch.patching.op_rows import spellings
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
-from onnxpatch.results.drift import Drift, Reliance, Status
 from onnxpatch.versions import versions
 
 
@@ -196,3 +198,78 @@ def _version(path: str) -> str:
         except metadata.PackageNotFoundError:
             continue
     return ""
+
+
+SCHEMA = 1
+Status = Literal["known", "same", "changed", "gone", "unread", "elsewhere", "absent", "new"]
+
+
+@dataclass(frozen=True)
+class Reliance:
+    """One thing that is relied on, compared with what is installed.
+
+    name: its dotted path; kind: "method" (a patch knows its code), "target" (a patch stands in for it) or "torch" (a
+    private API) or "operator" (of torch's own tests); used_by: the patch, or the file of onnxpatch/_torch.
+    status: known (same code, same version as recorded); same (same code in another version); changed; gone (the library
+    is installed and has nothing under that name); unread (its module cannot be imported here); absent (the library is
+    not installed); elsewhere (this version lacks the target, and the patch has others: patches name the targets of
+    several versions); new (an operator that no version known so far has, and no patch stands in for).
+    recorded, installed: versions of its library. instead: what happens where it is changed or gone.
+    diff: lines of the installed code, "+ " before those that the known code lacks; the known code itself is not kept,
+    so what it had in their place is counted: "- 2 lines of the known code".
+    """
+
+    name: str
+    kind: Literal["method", "target", "torch", "operator"]
+    used_by: str
+    status: Status
+    recorded: str = ""
+    installed: str = ""
+    instead: str = ""
+    diff: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.status not in ("changed", "gone", "unread")
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What `drift` compared: each piece of library code and private torch API that is relied on, and what became of it.
+
+    ok: True where nothing changed and nothing is gone."""
+
+    rows: list[Reliance]
+    versions: dict[str, str]
+
+    @property
+    def ok(self) -> bool:
+        return all(row.ok for row in self.rows)
+
+    def acted_upon(self) -> bool:
+        """Whether something is gone, or code that a patch knows changed. A private function of torch whose body
+        changed is called as before, and may well serve."""
+        return any(not row.ok and (row.kind != "torch" or row.status == "gone") for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only; `schema` counts the layout's versions."""
+        rows = [{**asdict(row), "ok": row.ok} for row in self.rows]
+        return {"schema": SCHEMA, "ok": self.ok, "versions": dict(self.versions), "rows": rows}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def __str__(self) -> str:
+        counts = Counter(row.status for row in self.rows)
+        told = [f"{count} {status}" for status, count in counts.items()]
+        shown = [row for row in self.rows if not row.ok or row.status == "new"]
+        parts = [f"{len(self.rows)} relied on: {', '.join(told)}"]
+        if shown:
+            cells = [(row.name, row.used_by, row.status, _versions(row), row.instead) for row in shown]
+            parts.append(table(("relied on", "by", "status", "recorded, installed", "what changed"), cells))
+        parts += [f"{row.name}:\n" + "\n".join(f"  {line}" for line in row.diff) for row in shown if row.diff]
+        return "\n\n".join(parts)
+
+
+def _versions(row: Reliance) -> str:
+    return f"{row.recorded or '?'}, {row.installed or '?'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onnxpatch.messages.visible import visible
+from onnxpatch.messages.text import visible
 
 
 class OnnxpatchError(Exception):

@@ -13,7 +13,7 @@ import torch
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.graph_inputs import UnmatchedError, match_call
 from onnxpatch.inputs.validate import checked_path
-from onnxpatch.messages.visible import one_line
+from onnxpatch.messages.text import one_line
 from onnxpatch.onnxfile import call_inputs, denormals, output_structure, size_bounds
 from onnxpatch.onnxfile.bound import BoundCall
 from onnxpatch.onnxfile.declared_inputs import check, described, refuse_call

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from onnxpatch.errors import InputError, UnknownExporterError
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 Exporter = Literal["dynamo", "trace", "script"]
 Operators = Literal["portable", "onnxruntime"]

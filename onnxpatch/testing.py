@@ -10,8 +10,7 @@ import torch
 
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.export import Attempts, export
-from onnxpatch.results.report import Report
-from onnxpatch.results.report_forms import uncovered
+from onnxpatch.results.report import Report, uncovered
 from onnxpatch.settings import EXPORTERS, Exporter
 
 __all__ = ["assert_exports"]

@@ -32,7 +32,6 @@ FLOORS: dict[tuple[str, ...], int] = {
         "testing",
         "loops",
         "prove",
-        "new_patch",
     ): 10,
     ("attempts",): 9,
     ("diagnosis",): 8,

@@ -11,6 +11,7 @@ import torch
 from torch.fx.experimental import _config
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from onnxpatch import process as module
 from onnxpatch._torch.exporters import watched_sizes
 from onnxpatch._torch.fake_sizes import _OBLIVIOUS
 from onnxpatch._torch.quiet import no_graphs_printed, quiet_torch
@@ -21,9 +22,7 @@ from onnxpatch.diagnosis.trials.attempt import _record_step
 from onnxpatch.diagnosis.trials.trial import Trial
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.process_state import process_state_kept
-from onnxpatch.process import undone as module
-from onnxpatch.process.thread_output import filtered, printed, warned
-from onnxpatch.process.undone import Shared, undone
+from onnxpatch.process import Shared, filtered, printed, undone, warned
 
 
 class Interrupt(BaseException):

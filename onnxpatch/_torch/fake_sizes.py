@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.process.undone import Shared, undone
+from onnxpatch.process import Shared, undone
 
 
 class FakeWorld:

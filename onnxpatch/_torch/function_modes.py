@@ -28,7 +28,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch.missing_api import gone_class
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 try:
     _Disabled = torch._C.DisableTorchFunction

@@ -28,7 +28,7 @@ import torch
 from sympy.printing.lambdarepr import LambdaPrinter
 
 from onnxpatch.messages.user_code import is_user_file
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 # torch computes the shapes of operators' results in these files.
 _OPERATORS = tuple(os.path.join(os.path.dirname(torch.__file__), part) for part in ("_subclasses", "_meta", "_refs"))

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.replaced import Replaced
-from onnxpatch.process.undone import process_lock, release, undone
+from onnxpatch.process import process_lock, release, undone
 
 __all__ = ["forked_inside", "one_export", "public_export_alone"]
 

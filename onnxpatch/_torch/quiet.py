@@ -15,8 +15,7 @@ import threading
 from collections.abc import Iterator
 
 from onnxpatch._torch.replaced import Replaced
-from onnxpatch.process.thread_output import filtered, printed
-from onnxpatch.process.undone import undone
+from onnxpatch.process import filtered, printed, undone
 
 __all__ = ["no_graphs_printed", "quiet_exporters", "quiet_torch"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from onnxpatch._torch.relied_on import GoneError, find
-from onnxpatch.process.undone import Shared, undone
+from onnxpatch.process import Shared, undone
 
 _numbers = itertools.count()
 

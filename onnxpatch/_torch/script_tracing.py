@@ -20,8 +20,7 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 from onnxpatch._torch.function_modes import TraceErrorRecovery
 from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
-from onnxpatch.process.thread_output import filtered, warned
-from onnxpatch.process.undone import Shared, undone
+from onnxpatch.process import Shared, filtered, undone, warned
 
 
 @contextlib.contextmanager

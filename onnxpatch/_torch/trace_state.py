@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 
 def running_trace() -> object:

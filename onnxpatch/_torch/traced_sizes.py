@@ -24,7 +24,7 @@ from onnxpatch._torch.declared_sizes import ARITHMETIC, declared_size, result_sh
 from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import BY_DATA, MADE_UP, FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.trace_state import tracing_paused
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 _SAME = ("prim::NumToTensor", "aten::Int", "aten::Float", "aten::Bool", "aten::ScalarImplicit", "aten::IntImplicit",

@@ -14,8 +14,8 @@ from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.one_attempt import ExportContext, Failed, Proven, attempt_once
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.messages.progress import tell
-from onnxpatch.messages.visible import one_line
-from onnxpatch.results.attempt_result import AttemptResult
+from onnxpatch.messages.text import one_line
+from onnxpatch.results.checks import AttemptResult
 
 _TIMES_THE_FIRST, _LEAST_SECONDS, _ALL_SECONDS = 5, 30.0, 300.0
 """What the exporter may take in a later attempt, of processor time: so many times the first attempt's, at least some

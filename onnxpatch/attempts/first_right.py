@@ -16,7 +16,7 @@ from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.diagnosis.cures.operator_support import translated_by_dynamo
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.exporters.request import OpsetNotWritten
-from onnxpatch.results.attempt_result import attempt_lines
+from onnxpatch.results.checks import attempt_lines
 from onnxpatch.results.report import Report
 from onnxpatch.results.report_text import WIDTH, shown, text
 from onnxpatch.settings import Exporter

@@ -9,7 +9,6 @@ import typer
 
 import onnxpatch
 from onnxpatch.cli import show
-from onnxpatch.cli.failure import RIGHT, WRONG, code_of, errors_in_one_line
 from onnxpatch.cli.options import (
     AttemptsOpt,
     AutoExporterOpt,
@@ -50,10 +49,18 @@ from onnxpatch.cli.options import (
     sizes,
     typed,
 )
-from onnxpatch.cli.result import check_form, check_required, fulfils, print_result
+from onnxpatch.cli.show import (
+    RIGHT,
+    WRONG,
+    check_form,
+    check_required,
+    code_of,
+    errors_in_one_line,
+    fulfils,
+    print_result,
+)
 from onnxpatch.errors import InputError, OnnxpatchError, VerificationError
-from onnxpatch.results.attempt_result import AttemptResult
-from onnxpatch.results.checks import EXPORTING, Checked
+from onnxpatch.results.checks import EXPORTING, AttemptResult, Checked
 from onnxpatch.versions import versions
 
 if TYPE_CHECKING:
@@ -109,8 +116,7 @@ def export(
     Exit code 1: no file is right, or a dimension was compared at one size only.
     """
     with errors_in_one_line(debug, verbose, patches):
-        from onnxpatch.cli.example import call_from_file, example
-        from onnxpatch.cli.target import load
+        from onnxpatch.cli.target import call_from_file, example, load
         from onnxpatch.exporters.artifact import writable
 
         check_form(json, markdown)

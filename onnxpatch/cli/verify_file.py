@@ -9,7 +9,6 @@ import typer
 
 import onnxpatch
 from onnxpatch.cli import show
-from onnxpatch.cli.failure import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.cli.options import (
     CompareOpt,
     DataOpt,
@@ -38,7 +37,7 @@ from onnxpatch.cli.options import (
     runtime_names,
     sizes,
 )
-from onnxpatch.cli.result import check_form, check_required, fulfils, print_result
+from onnxpatch.cli.show import RIGHT, WRONG, check_form, check_required, errors_in_one_line, fulfils, print_result
 
 
 def verify(
@@ -72,8 +71,7 @@ def verify(
     Without letters in --input and without --dynamic, the sizes that are dynamic in the file are varied.
     """
     with errors_in_one_line(debug, verbose, patches):
-        from onnxpatch.cli.example import call_from_file, example
-        from onnxpatch.cli.target import load
+        from onnxpatch.cli.target import call_from_file, example, load
         from onnxpatch.exporters.artifact import writable
 
         check_form(json, markdown)

@@ -22,7 +22,7 @@ from onnxpatch.control_flow.pytrees import Name, tensors
 from onnxpatch.control_flow.refusals import Refusals, Running
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import TorchCall
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 ResultT = TypeVar("ResultT")
 ArgsT = TypeVar("ArgsT")

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, get_args
 
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 Rank: TypeAlias = Literal["known", "numbers", "patches", "paths"]
 # Answers (function, args, kwargs); NotImplemented declines.

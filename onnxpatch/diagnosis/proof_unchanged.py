@@ -14,7 +14,7 @@ from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import Patch
-from onnxpatch.process.thread_output import filtered
+from onnxpatch.process import filtered
 from onnxpatch.settings import Exporter
 
 

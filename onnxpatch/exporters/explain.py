@@ -9,7 +9,7 @@ import torch
 
 from onnxpatch._torch import missing_api
 from onnxpatch.errors import BranchError, OnnxpatchError, error_chain
-from onnxpatch.messages.paths import relative
+from onnxpatch.messages.text import relative
 from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
 
 _LONGEST = 400  # characters of the exporter's message

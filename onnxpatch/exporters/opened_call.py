@@ -21,7 +21,7 @@ from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.inputs.caches import closed, has_caches, opened
 from onnxpatch.inputs.leaves import Inputs, signature
 from onnxpatch.patching.swap import UndoLog
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 
 @dataclass

@@ -19,7 +19,7 @@ from onnxpatch.exporters.opened_call import OpenedCall
 from onnxpatch.inputs.axis_specs import LeafSpec
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.size_expressions import has_operator
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 # (index of the leaf in the flattened call, axis)
 _Axis = tuple[int, int]

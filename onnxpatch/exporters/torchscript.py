@@ -24,7 +24,7 @@ from onnxpatch.onnxfile.mapped_weights import LARGE, SMALL
 from onnxpatch.onnxfile.unread import edited
 from onnxpatch.patching.model_state import TensorContents
 from onnxpatch.patching.script_defaults import positional
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 
 def export_torchscript(request: ExportRequest, path: Path) -> None:

@@ -19,7 +19,7 @@ from onnxpatch._torch import exporting
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.script_graph import absent_input, if_node
 from onnxpatch._torch.trace_state import running_trace, traces_a_part
-from onnxpatch.process.thread_output import filtered
+from onnxpatch.process import filtered
 from onnxpatch.settings import Operators, in_force
 
 # A torch.Tensor under dynamo, a value of the TorchScript graph under trace. Recipes pass them on; writers look inside.

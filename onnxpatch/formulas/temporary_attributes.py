@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 T = TypeVar("T")
 _MISSING = object()

@@ -19,9 +19,9 @@ from onnxpatch.generation.modules import Decoder, Encoder, FirstStep, NextStep, 
 from onnxpatch.generation.part import BATCH, PAST, SOURCE, STATES, TOKENS, TOTAL, Inputs, Part
 from onnxpatch.generation.vision import reads_images, vision_parts
 from onnxpatch.inputs.caches import closed, is_cache, opened
-from onnxpatch.messages.visible import said_by
+from onnxpatch.messages.text import said_by
 from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 
 def generation_parts(

@@ -15,8 +15,7 @@ import torch
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import write_text
 from onnxpatch.html.comparison import Comparison, Progress, alone, compare
-from onnxpatch.messages.paths import without_folders
-from onnxpatch.messages.visible import visible
+from onnxpatch.messages.text import visible, without_folders
 from onnxpatch.patching.plan import Plan
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.results.report import Report
@@ -34,7 +33,7 @@ def plan_page(plan: Plan) -> str:
 
     Raises InputError where jinja2 is not installed.
     """
-    from onnxpatch.html.patches import context
+    from onnxpatch.html.planned import context
 
     return _rendered("plan.html.j2", context(plan))
 

@@ -1,25 +1,30 @@
-"""Compares a patched export with the plain one: the nodes of the graphs, and how right each is."""
+"""Compares a patched export with the plain one: the graphs, what goes in and out, the size, and how right each is."""
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from onnxpatch.errors import ExportError, OnnxpatchError
 from onnxpatch.export import export
-from onnxpatch.html.file_facts import size
-from onnxpatch.onnxfile.graph import histogram
+from onnxpatch.messages.text import in_bytes
+from onnxpatch.onnxfile.graph import dtype_name, histogram
+from onnxpatch.onnxfile.mapped_weights import bytes_of
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.patching.plan import Plan
 from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.results.report import Report
 from onnxpatch.verify import verify
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, ValueInfoProto
+
 
 Progress = Callable[[str, int, int], None]
 _CALL = ("args", "kwargs", "dynamic_shapes", "input_names")
@@ -198,3 +203,41 @@ def _graph(file: str | os.PathLike[str] | None) -> Any:
     except Exception:  # shapes only label the drawing
         return proto
     return shaped
+
+
+@dataclass(frozen=True)
+class FileValue:
+    """One input or output. shape: sizes, and the names of those that are free."""
+
+    name: str
+    dtype: str
+    shape: list[tuple[str, bool]]
+
+
+def inputs(proto: ModelProto) -> list[FileValue]:
+    """The inputs, without the weights that old files list among them."""
+    weights = {initializer.name for initializer in proto.graph.initializer}
+    return _values(value for value in proto.graph.input if value.name not in weights)
+
+
+def outputs(proto: ModelProto) -> list[FileValue]:
+    """The outputs."""
+    return _values(proto.graph.output)
+
+
+def _values(declared: Iterable[ValueInfoProto]) -> list[FileValue]:
+    found = []
+    for value in declared:
+        tensor = value.type.tensor_type
+        dims = [
+            (str(d.dim_value), False) if d.HasField("dim_value") else (d.dim_param or "?", True)
+            for d in tensor.shape.dim
+        ]
+        found.append(FileValue(value.name, dtype_name(tensor.elem_type) if tensor.elem_type else "optional", dims))
+    return found
+
+
+def size(file: str | os.PathLike[str] | None) -> str:
+    """The size of a file and of its external weights as text, such as `4.2 MB`; "" if there is no file."""
+    total = bytes_of(file) if file is not None else 0
+    return in_bytes(total) if total else ""

@@ -10,7 +10,7 @@ import torch
 
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.html.code import around
-from onnxpatch.html.tree import rows
+from onnxpatch.html.planned import rows
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 
 REWRITES = {

@@ -17,7 +17,7 @@ from onnxpatch._torch.one_export import forked_inside
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.module_walk import modules
 from onnxpatch.inputs.offloaded import offloaded
-from onnxpatch.messages.visible import said_by
+from onnxpatch.messages.text import said_by
 
 _LOWEST_OPSET = 7  # the lowest that torch's exporters write
 

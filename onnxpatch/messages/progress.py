@@ -10,9 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from onnxpatch.messages.paths import relative
+from onnxpatch.messages.text import one_line, relative
 from onnxpatch.messages.user_code import is_user_frame, runs_in
-from onnxpatch.messages.visible import one_line
 
 Progress = Callable[[str, int, int], None]
 _WIDTH = 72  # of the line, so that a shorter one covers a longer one before it

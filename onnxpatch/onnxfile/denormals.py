@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 POOL_OPTION = "session.set_denormal_as_zero"
 _SMALL = np.array([1e-30, 1e-9], dtype=np.float32)

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.messages.visible import said_by
-from onnxpatch.process.undone import undone
+from onnxpatch.messages.text import said_by
+from onnxpatch.process import undone
 
 try:
     import resource

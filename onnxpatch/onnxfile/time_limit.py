@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 
 from onnxpatch.messages.user_code import package_of
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 _NOT_ENDED = frozenset(sys.stdlib_module_names) - {"__main__"} | {"torch", "onnxpatch"}
 _ENDED = ("torch.nn.functional.", "torch.nn.modules.", "torch.fx.interpreter.", "torch.onnx._internal.exporter.")

@@ -24,7 +24,7 @@ import torch
 
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 _FORWARD = "__onnxpatch_forward__"
 _STAND_IN = "__onnxpatch_stand_in__"

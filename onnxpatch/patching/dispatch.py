@@ -25,7 +25,7 @@ from typing import Any
 from onnxpatch._torch import exporting
 from onnxpatch.formulas.binding import call_of
 from onnxpatch.patching.registry import Patch
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 _RANK = operator.attrgetter("rank")
 

@@ -15,15 +15,13 @@ import torch
 from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
 from onnxpatch.inputs.module_walk import modules
 from onnxpatch.inputs.validate import check_opset, refuse_no_module
-from onnxpatch.messages.quantities import counted
-from onnxpatch.messages.visible import one_line
+from onnxpatch.messages.text import counted, one_line, table
 from onnxpatch.patching import decorators
 from onnxpatch.patching.conditions import Selection, misspelled
 from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.match import Candidate, FunctionPatch, Matcher, likely_of, raise_if_ambiguous, ties
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
-from onnxpatch.results.notebook import fragment
-from onnxpatch.results.table import table
+from onnxpatch.results.report import fragment
 from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings
 
 _MOST_NAMED = 6  # patches in one line

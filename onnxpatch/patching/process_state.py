@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from onnxpatch._torch.function_modes import modes_kept
-from onnxpatch.process.undone import Shared, undone
+from onnxpatch.process import Shared, undone
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.patching.code_modules import code_modules, defining_modules
 from onnxpatch.patching.conditions import resolve
 from onnxpatch.patching.function_places import Place, Places, find_in_modules, library_of
-from onnxpatch.process.undone import process_lock, release, undone
+from onnxpatch.process import process_lock, release, undone
 
 # Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.
 Lookup = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]

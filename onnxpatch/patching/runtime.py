@@ -36,7 +36,7 @@ from onnxpatch.patching.dispatch import Dispatcher
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.registry import Patch
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 from onnxpatch.settings import Settings, put_in_force
 
 

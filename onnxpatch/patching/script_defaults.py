@@ -19,7 +19,7 @@ import torch
 
 from onnxpatch.inputs.leaves import signature
 from onnxpatch.patching.swap import UndoLog
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 
 @contextlib.contextmanager

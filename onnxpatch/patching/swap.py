@@ -20,7 +20,7 @@ import torch
 
 from onnxpatch.errors import InputError, RestoreError
 from onnxpatch.patching.generated import MISSING, generated, set_class, specialise, without
-from onnxpatch.process.undone import process_lock, release
+from onnxpatch.process import process_lock, release
 
 
 class UndoLog:

@@ -10,11 +10,9 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from onnxpatch.messages.paths import relative
-from onnxpatch.messages.quantities import counted, in_seconds
-from onnxpatch.messages.visible import markdown as escaped
-from onnxpatch.messages.visible import one_line
-from onnxpatch.results.notebook import fragment
+from onnxpatch.messages.text import counted, in_seconds, one_line, relative
+from onnxpatch.messages.text import markdown as escaped
+from onnxpatch.results.report import fragment
 from onnxpatch.results.report_text import shown
 from onnxpatch.settings import Exporter
 

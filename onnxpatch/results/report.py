@@ -1,17 +1,23 @@
-"""What a check found, as one object: text for a terminal, JSON for tools, Markdown for an issue."""
+"""What a check found, as one object: text for a terminal, JSON for tools, Markdown for an issue, HTML for a notebook.
+
+The short text is `report_text`'s; here are the forms that have every comparison.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from onnxpatch.errors import VerificationError
+from onnxpatch.messages.text import aligned, counted, markdown_lines, one_line, safe_cells
+from onnxpatch.messages.text import markdown as escaped
 from onnxpatch.results.checks import Outcome
-from onnxpatch.results.report_forms import markdown, notebook, table
-from onnxpatch.results.report_text import headline, text
+from onnxpatch.results.report_text import HEADER, every_finding, headline, rows, text
 
 SCHEMA = 1
 
@@ -84,3 +90,79 @@ def json_value(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value
+
+
+def table(report: Outcome) -> str:
+    """The verdict, how the file was made, a row for each comparison, and all findings."""
+    cells = [[one_line(cell) for cell in row] for row in rows(report)]
+    return "\n".join(
+        [headline(report), _how(report), *aligned([HEADER, *cells]), *map(one_line, every_finding(report))]
+    )
+
+
+def uncovered(report: Outcome) -> str:
+    """The verdict, and a line for each side that never ran: the text of a failure where all of them are required."""
+    sides = [one_line(line) for line in every_finding(report) if line.startswith("never ran: ")]
+    return "\n".join([headline(report), *(sides or ["the sides of the model's conditions were not recorded"])])
+
+
+def _how(report: Outcome) -> str:
+    made = f"exported by {report.exporter}" if report.exporter else "a given file"
+    parts = [made, f"opset {report.opset}", report.runtime or "not run"]
+    parts.append(report.compare or f"tolerance {report.tolerance:g}")
+    return one_line(f"{report.model}: {', '.join(parts)}")
+
+
+def markdown(report: Outcome) -> str:
+    """The same as `table`: a heading, a table, a list; the versions at the end."""
+    lines = [
+        f"### {escaped(headline(report))}",
+        "",
+        escaped(_how(report)),
+        "",
+        *markdown_lines(HEADER, rows(report)),
+        "",
+    ]
+    lines += [f"- {escaped(line)}" for line in every_finding(report)]
+    if report.versions:
+        lines += ["", escaped(", ".join(f"{name} {version}" for name, version in report.versions.items()))]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def notebook(report: Outcome) -> str:
+    """The same as `table`, as HTML for a notebook: the comparisons are opened by a click."""
+    state = "good" if report.ok else "bad"
+    caption = counted(len(report.checks), "comparison")
+    return fragment(headline(report), state, HEADER, rows(report), every_finding(report), caption)
+
+
+_MARKS = {"good": ("#1a7f37", "✓"), "bad": ("#cf222e", "✗"), "": ("#57606a", "·")}  # white stands out from each
+
+
+def fragment(
+    headline: str,
+    state: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    findings: Iterable[str],
+    caption: str,
+    opened: bool = False,
+) -> str:
+    """The HTML. state: good, bad or "". caption: what the table has, shown before it is opened. opened: at once."""
+    colour, mark = _MARKS[state]
+    style = f"background:{colour};color:#fff;border-radius:4px;padding:1px 7px;margin-right:6px"
+    parts = [f'<p><span style="{style}">{mark}</span><strong>{escape(one_line(headline))}</strong></p>']
+    listed = "".join(f"<li>{escape(one_line(finding))}</li>" for finding in findings)
+    parts += [f"<ul>{listed}</ul>"] if listed else []
+    body = "".join(f"<tr>{_cells('td', row)}</tr>" for row in safe_cells(rows))
+    if body:
+        head = f"<thead><tr>{_cells('th', header)}</tr></thead>"
+        table = f"<table>{head}<tbody>{body}</tbody></table>"
+        # A report may have dozens of rows.
+        parts.append(f"<details{' open' if opened else ''}><summary>{escape(caption)}</summary>{table}</details>")
+    return "".join(parts)
+
+
+def _cells(tag: str, cells: Sequence[str]) -> str:
+    # Notebooks set cells right and in one line: a reason is neither.
+    return "".join(f'<{tag} style="text-align:left;white-space:normal">{escape(cell)}</{tag}>' for cell in cells)

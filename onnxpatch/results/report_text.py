@@ -11,11 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from onnxpatch.messages.paths import relative
-from onnxpatch.messages.quantities import counted, in_bytes, in_seconds
-from onnxpatch.messages.visible import one_line
-from onnxpatch.results.attempt_result import attempt_lines
-from onnxpatch.results.checks import Checked, Outcome, Untried
+from onnxpatch.messages.text import counted, in_bytes, in_seconds, one_line, relative
+from onnxpatch.results.checks import Checked, Outcome, Untried, attempt_lines
 from onnxpatch.results.closeness import distances
 
 HEADER = ("stage", "probe", "kind", "status", "rel. error", "finding")

@@ -16,7 +16,7 @@ from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.messages.visible import said_by
+from onnxpatch.messages.text import said_by
 from onnxpatch.onnxfile.memory_limit import addresses_limited, out_of_memory
 from onnxpatch.patching.model_state import Snapshot
 from onnxpatch.patching.process_state import process_state_kept

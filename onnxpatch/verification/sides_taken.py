@@ -23,7 +23,7 @@ from typing import Any
 
 from onnxpatch.decisions.functions_run import OUTSIDE, Caller, Function, Kind
 from onnxpatch.messages.user_code import is_user_frame, package_of
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 _MOST_EVENTS = 20_000  # of one call: a loop of so many rounds has shown its sides
 _PASSED_OVER = frozenset({"numpy", "scipy", "mpmath", "einops", "typing_extensions", "packaging", "regex"})

@@ -15,7 +15,7 @@ import typer
 
 import onnxpatch
 from onnxpatch.cli.app import app
-from onnxpatch.cli.completion import patch_names
+from onnxpatch.cli.options import patch_names
 from tests.cli.running import run
 
 pytestmark = pytest.mark.exports

@@ -86,8 +86,7 @@ def test_files_with_names_of_their_own(place):
 
 
 def test_inputs_that_fill_containers(place):
-    from onnxpatch.cli.example import example
-    from onnxpatch.cli.target import LoadedTarget
+    from onnxpatch.cli.target import LoadedTarget, example
 
     class Sum(torch.nn.Module):
         def forward(self, xs, *, scale):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onnxpatch.cli.spelled import as_typed
+from onnxpatch.cli.show import as_typed
 
 
 @pytest.mark.parametrize(

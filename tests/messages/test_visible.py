@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import onnxpatch
 from onnxpatch.cli.app import app
-from onnxpatch.messages.visible import markdown, one_line, visible
+from onnxpatch.messages.text import markdown, one_line, visible
 from onnxpatch.results.diagnosis import Culprit, Diagnosis
 from tests.onnxfile.hostile import STAMP, with_metadata
 

@@ -19,7 +19,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.patching import runtime
-from onnxpatch.process.undone import Shared
+from onnxpatch.process import Shared
 from tests.fingerprint import fingerprint, surroundings
 
 KIT = (str(Path(onnxpatch.__file__).parent), str(Path(onnxpatch.__file__).parents[1] / "patches"))

@@ -15,7 +15,7 @@ from typing import TypeVar
 from onnxpatch.patched import Patched
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.plan import Plan, Swap
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 T = TypeVar("T")
 

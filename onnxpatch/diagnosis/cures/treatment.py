@@ -21,7 +21,7 @@ from onnxpatch.diagnosis.trials.trial import Trial, as_patched
 from onnxpatch.patched import patched
 from onnxpatch.patching.plan import Plan
 from onnxpatch.patching.plan import plan as make_plan
-from onnxpatch.results.attempt_result import AttemptResult
+from onnxpatch.results.checks import AttemptResult
 from onnxpatch.results.diagnosis import Culprit, Proposal
 from onnxpatch.settings import make_settings
 

@@ -17,7 +17,7 @@ from onnxpatch._torch.one_export import one_export
 from onnxpatch.decisions.place import Site, model_lines
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.process.thread_output import filtered
+from onnxpatch.process import filtered
 
 # Wordings of the exporters in the versions of torch that are supported. Of an unknown one only the operator's name is
 # lost: the cause is then looked for in the lines.

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 
 TraceFunction = Callable[[FrameType, str, object], "TraceFunction | None"]
 """Called with (frame, event, argument); returns the function for the lines of that frame, or None."""

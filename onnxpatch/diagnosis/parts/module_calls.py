@@ -24,7 +24,7 @@ from onnxpatch.diagnosis.parts.nested_values import Value, opened, output_leaves
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.module_walk import modules
 from onnxpatch.messages.user_code import is_user_frame
-from onnxpatch.process.undone import undone
+from onnxpatch.process import undone
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
 

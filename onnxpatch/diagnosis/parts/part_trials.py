@@ -14,7 +14,7 @@ from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit
 from onnxpatch.diagnosis.trials.attempt import attempt
 from onnxpatch.diagnosis.trials.trial import Subject, Trial
 from onnxpatch.patching.registry import Registry
-from onnxpatch.results.attempt_result import AttemptResult
+from onnxpatch.results.checks import AttemptResult
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.settings import Exporter
 

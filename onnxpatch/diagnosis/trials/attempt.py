@@ -34,7 +34,7 @@ from onnxpatch.messages.user_code import frames_of
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.process.thread_output import filtered, printed, warned
+from onnxpatch.process import filtered, printed, warned
 from onnxpatch.results.checks import Checked
 from onnxpatch.verification.eager import Eager, flatten_output
 from onnxpatch.verification.input_matching import match_inputs

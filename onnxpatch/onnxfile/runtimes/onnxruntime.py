@@ -21,7 +21,7 @@ from onnxpatch.onnxfile import bfloat16
 from onnxpatch.onnxfile.mapped_weights import LARGE, is_large, weigh, without_weights
 from onnxpatch.onnxfile.nested_functions import check_functions
 from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, importable, stopped
-from onnxpatch.process.undone import process_lock, release, undone
+from onnxpatch.process import process_lock, release, undone
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, RunOptions, SessionOptions

@@ -1,0 +1,145 @@
+r"""What messages are made of: text that is safe to show, short paths, amounts, tables.
+
+    visible("a\x1b[31mb")   a\x1b[31mb     for errors and HTML pages: control characters are spelled out
+    one_line("a\nok")      a ⏎ ok         for lines and table cells
+    markdown("a|<b>")      a\|&lt;b&gt;   for Markdown
+    fenced("a")                           a code block of Markdown
+    relative("/usr/lib/python3/site-packages/timm/layers/pool.py:31")     timm/layers/pool.py:31
+    relative("/home/me/project/net.py:7")                                 net.py:7, in /home/me/project
+    counted(2, "size"), in_bytes(1.94e8), in_seconds(42)                  2 sizes, 194 MB, 42 s
+
+The first four and `relative` are called once each, where a text is finished: a second time would escape the escapes,
+and what a result holds are whole paths, which tools can open.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+# Unicode's categories: control characters, formats (among them those that change the direction of writing), halves of
+# surrogate pairs, separators of lines and of paragraphs, private use.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp", "Co"})
+_KEPT = "\n\t"
+_PLAIN = re.compile(r"[\n\t -~]*")
+_MARKS = re.compile(r"([\\`*\[\]|])")
+
+
+def visible(text: str) -> str:
+    """`text` with control, format and direction characters spelled out, as `\\x1b` or `\\u202e`. Line breaks stay."""
+    if _PLAIN.fullmatch(text):
+        return text
+    return "".join(_spelled_out(char) for char in text)
+
+
+def _spelled_out(char: str) -> str:
+    if char in _KEPT or unicodedata.category(char) not in _HIDDEN:
+        return char
+    return ascii(char)[1:-1]
+
+
+def said_by(error: BaseException) -> str:
+    """What an exception says; a remark where its own `__str__` raises."""
+    try:
+        return str(error)
+    except Exception as again:
+        return f"its __str__ raises ({type(again).__name__})"
+
+
+def one_line(text: str) -> str:
+    """`visible` text on one line: a line break becomes ⏎, so that a name cannot add lines to a report."""
+    return visible(re.sub(r"[ \t]*\r?\n\s*", " ⏎ ", text.strip("\n")).replace("\t", " "))
+
+
+def markdown(text: str) -> str:
+    """One line for Markdown: HTML tags, table bars, code, emphasis and links are shown as text."""
+    escaped = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKS.sub(r"\\\1", escaped)
+
+
+def fenced(text: str) -> str:
+    """`visible` text as a Markdown code block, with a fence longer than any run of backticks in it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{visible(text)}\n{fence}"
+
+
+_PACKAGES = re.compile(r"(?<![\w.-])(?:[A-Za-z]:)?[\\/][^\s\"'(<>|]*[\\/](?:site|dist)-packages[\\/]")
+_ABSOLUTE = re.compile(r"(?<![\w./\\<-])(?:[A-Za-z]:[\\/]|/)(?:[\w.@+~ -]+[\\/])+(?=[\w.@+~-])")
+
+
+def relative(text: str) -> str:
+    """`text` with paths inside site-packages, Python's own library and the working folder as relative ones."""
+    if "/" not in text and "\\" not in text:
+        return text
+    text = _PACKAGES.sub("", text)
+    for folder in (os.getcwd(), sysconfig.get_path("stdlib")):
+        if len(folder) > 1:  # the root of the file system is part of every path
+            text = re.sub(rf"(?<![\w.-]){re.escape(folder.rstrip(os.sep) + os.sep)}", "", text)
+    return text
+
+
+def without_folders(text: str) -> str:
+    """`relative` text in which what is still an absolute path is its last part: whoever reads it has other folders.
+
+    Only folders that exist count: names of nodes in a graph begin with a slash as well.
+    """
+    return _ABSOLUTE.sub(lambda found: "" if os.path.isdir(found[0]) else found[0], relative(text))
+
+
+def counted(number: int, name: str) -> str:
+    """`1 size`, `2 sizes`. name: one whose plural has an s."""
+    return f"{number} {name}{'' if number == 1 else 's'}"
+
+
+def in_bytes(total: float) -> str:
+    """The size of a file: `4.2 MB`."""
+    for unit in ("B", "KB", "MB"):
+        if total < 1000:
+            return f"{total:.3g} {unit}"
+        total /= 1000
+    return f"{total:.3g} GB"
+
+
+def in_seconds(seconds: float) -> str:
+    """`0.4 s`, `42 s`."""
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+_WIDEST = 72  # characters of a cell, but for the last column
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Text with a rule below the header and one line for each row. Long cells are cut, but for those at the end.
+
+    The last column is the reason in every table, and a reason that is cut helps nobody.
+    """
+    cut = [[*(clipped(cell) for cell in row[:-1]), *row[-1:]] for row in safe_cells(rows)]
+    lines = aligned([list(header), *cut])
+    widths = [max(len(row[column]) for row in (header, *cut)) for column in range(len(header))]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def safe_cells(rows: Iterable[Sequence[object]]) -> list[list[str]]:
+    """Each cell as one line of text without control characters."""
+    return [[one_line(" ".join(str(cell).split())) for cell in row] for row in rows]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """One line for each row, with columns as wide as their longest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def markdown_lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a Markdown table."""
+    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    return lines + ["| " + " | ".join(markdown(cell) for cell in row) + " |" for row in rows]
+
+
+def clipped(cell: str, most: int = _WIDEST) -> str:
+    """At most so many characters, the last of them … where some are left out."""
+    return cell if len(cell) <= most else cell[: most - 1] + "…"
