@@ -52,7 +52,7 @@ def asked(a: int, b: int, n: int) -> object:
 def main() -> None:
     """Record two calls, and print the answers of each condition and the lines that ran."""
     load("messages.user_code")
-    load("process.undone")
+    load("process")
     load("decisions.functions_run")
     load("decisions.if_rules.source")
     conditionals, recorder = load("decisions.conditionals"), load("verification.sides_taken")
