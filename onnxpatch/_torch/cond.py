@@ -25,6 +25,11 @@ def free_symbols(number: object) -> set[Any]:
     return set(number.node.expr.free_symbols) if isinstance(number, _SYMBOLIC) else set()
 
 
+def operations(number: object) -> int:
+    """How many operations compute a SymInt, SymFloat or SymBool from sizes; 0 for anything else."""
+    return int(number.node.expr.count_ops()) if isinstance(number, _SYMBOLIC) else 0
+
+
 def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> object:
     """A symbolic number with its symbols replaced (sympy symbol -> SymInt or int)."""
     found = free_symbols(number) & symbols.keys()

@@ -14,6 +14,7 @@ import torch
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure, failure_of
 from onnxpatch.attempts.finalize_file import finalize_file
+from onnxpatch.control_flow import report_of
 from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.explain import explained
@@ -175,6 +176,13 @@ def _exported(attempt: Attempt, shared: ExportContext, path: Path, acting: _Acti
         acting.planned += made.plan.patches()
         try:
             exported = replace(_run_exporter(traced, path, shared), request=request)
+        except ExportError as error:
+            forked = report_of(request.model) if attempt.branches else None
+            if forked is None or not forked.settled or isinstance(error.__cause__, TimeLimit):
+                raise
+            # What failed follows from the answers that the example gave in place of paths.
+            first = forked.settled[0]
+            raise ExportError(explained(first, request.model, attempt.exporter)) from first
         finally:
             swapped = {swap.patch.name for swap in made.plan.swaps}
             hits = made.scope.hits

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import torch
 
-from onnxpatch._torch.cond import equates, hint_of
+from onnxpatch._torch.cond import equates, hint_of, operations
 from onnxpatch.control_flow.call_recorder import CallRecorder
 from onnxpatch.control_flow.example_fallback import EqualSizes, ExampleFallback
 from onnxpatch.control_flow.list_lengths import ListLengths
@@ -39,6 +39,9 @@ from onnxpatch.patching.model_state import Bindings
 # The same line asked this often on one path is a loop on data, not a branch. The first path answers True every time:
 # without a limit, a `while` would never end.
 _DECISIONS_OF_A_LOOP = 24
+# A loop on sizes makes the expression of its size longer in every round: `x[:, 1:] + x[:, :-1]` doubles it, and sympy
+# takes minutes for the tenth. So long an expression, after so many rounds, ends the search.
+_LONG_CONDITION, _ROUNDS_ON_SIZES = 60, 4
 ArgsT = TypeVar("ArgsT")
 KwargsT = TypeVar("KwargsT")
 # Rounds of a loop that are run and compared; the whole forward is then run once more with one round more.
@@ -171,7 +174,7 @@ class PathExplorer:
             return self.loops.another_round(predicate, site)
         # Rounds that took different paths would not be one body.
         self.loops.refuse_branch(site)
-        answer = self._answer(predicate, site, on_sizes=condition is not None)
+        answer = self._answer(predicate, site, condition)
         self.decided_at.append(len(self.recorder.calls))
         # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.
         # A number from data has no value at the example.
@@ -183,7 +186,7 @@ class PathExplorer:
         self._end = self._end.children.setdefault(answer, PathNode())
         return answer
 
-    def _answer(self, predicate: torch.Tensor, site: Site, on_sizes: bool) -> bool:
+    def _answer(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None) -> bool:
         depth, node = len(self.decided_at), self._end
         # The first path that comes here gives the predicate. Later ones have the same tensor, or compute an equal one.
         if node.predicate is None:
@@ -196,17 +199,19 @@ class PathExplorer:
                 remedy="make it depend on its inputs alone: no counters, no Python random numbers",
             )
         if depth == len(self.answers):
-            self._check_loop(site, on_sizes)
+            self._check_loop(site, condition)
             self.answers.append(True)
         return self.answers[depth]
 
-    def _check_loop(self, site: Site, on_sizes: bool) -> None:
+    def _check_loop(self, site: Site, condition: torch.SymBool | None) -> None:
         # How often this line has decided on the way from the root to here.
         node, times = self.root, 0
         for answer in self.answers:
             times += node.site == site
             node = node.children[answer]
-        if on_sizes and times >= self.capture.max_paths:  # each of them is a path of its own
+        on_sizes = condition is not None
+        grows = times >= _ROUNDS_ON_SIZES and operations(condition) > _LONG_CONDITION
+        if on_sizes and (grows or times >= self.capture.max_paths):  # each of them is a path of its own
             raise loop_refusal(self.capture, site, "every round compares a Python number with one from the input")
         if not on_sizes and times >= _DECISIONS_OF_A_LOOP:
             self._while_sites.add(site)  # this run goes on to its end; then the search starts over

@@ -13,9 +13,11 @@ from onnxpatch.messages.text import relative
 from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
 
 _LONGEST = 400  # characters of the exporter's message
-# torch's advice on its debug switches, and what follows it
+# torch's advice on its debug switches and on how to write code, with what follows it; its first words before a list
 _HINTS = re.compile(
-    r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered).*", re.S
+    r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered|\(unhinted: ).*|"
+    r"Found the following conflicts between user-specified ranges and inferred ranges from model tracing:[\s-]*",
+    re.S,
 )
 _COPY = "; return a copy from the body, x.clone(), or use onnxpatch.scan"
 _QUANTIZED = (

@@ -128,3 +128,21 @@ def test_a_side_is_refused_where_nothing_is_compared(exporter: str) -> None:
     model = SizeAndData().eval()
     with onnxpatch.patched(model, branches=True), pytest.raises(Exception, match="cannot be run with it"):
         export(model, EXAMPLE, exporter, SEQUENCES)
+
+
+class Shortened(nn.Module):
+    """Each round doubles the expression of its length: the tenth would take sympy minutes."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        while x.shape[1] > 3:
+            x = x[:, 1:] + x[:, :-1]
+        return x
+
+
+@pytest.mark.slow  # sympy, up to the round that ends it
+def test_a_loop_that_lengthens_an_expression_is_refused_by_its_line() -> None:
+    said = r"test_settled_sizes.py:\d+ in forward: a loop whose number of rounds depends on the input"
+    with pytest.raises(onnxpatch.ExportError, match=said):
+        onnxpatch.export(
+            Shortened().eval(), EXAMPLE, dynamic_shapes=SEQUENCES, branches=True, attempts="asked", max_seconds=300
+        )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ from torch import nn
 import onnxpatch
 from onnxpatch.errors import ExportError, InputError, UnknownPatchError, VerificationError
 from onnxpatch.exporters.explain import reason
+
+DOCS = Path(__file__).parents[2] / "docs"
+sys.path.append(str(DOCS))
+import record_messages  # noqa: E402
 
 pytestmark = pytest.mark.exports
 
@@ -124,3 +130,21 @@ def test_a_session_counts_inputs_in_good_english() -> None:
     file = io.BytesIO(made.SerializeToString())
     with pytest.raises(InputError, match=r"2 inputs given; the graph takes 1: x float32\[B,3\]"):
         onnxpatch.Session(file.getvalue())(X, X)
+
+
+def test_the_page_says_what_was_recorded() -> None:
+    kept = json.loads((DOCS / "messages.json").read_text(encoding="utf-8"))
+    assert (DOCS / "messages.md").read_text(encoding="utf-8") == record_messages.written(kept)
+    for case in record_messages.CASES:
+        most = {"reports": 10 if "diagnosis" in case.title else 8, "errors": 5}[case.kind]
+        now = kept[case.title]["now"].splitlines()
+        assert now and len(now) <= most, case.title
+        assert case.kind == "errors" or max(map(len, now)) <= 160, case.title
+
+
+@pytest.mark.slow  # twenty exports
+@pytest.mark.parametrize("case", record_messages.CASES, ids=lambda case: case.title)
+def test_each_still_says_so(case: record_messages.Case) -> None:
+    """But for numbers: seconds, errors and the lines of the file that records."""
+    kept = json.loads((DOCS / "messages.json").read_text(encoding="utf-8"))[case.title]["now"]
+    assert re.sub(r"[-\d.e+]*\d", "0", record_messages.said(case)) == re.sub(r"[-\d.e+]*\d", "0", kept)
