@@ -10,15 +10,24 @@ narrowed, torch's second trace would get other expressions for the sizes made be
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from onnxpatch._torch.cond import hints
-from onnxpatch._torch.fake_sizes import is_by_data
 
-__all__ = ["assume", "decided_by_data"]
+# `FakeWorld` names symbols after a number: the place of the input, or for sizes that could not be computed from those
+# of the inputs this much and more; that much and more where data decides them.
+MADE_UP, BY_DATA = 1000, 10**9
+
+
+def is_by_data(env: Any, symbol: Any) -> bool:
+    """Whether a symbol stands for a size that data decides, such as the number of rows of `x[mask]`."""
+    sources = getattr(env, "var_to_sources", {}).get(symbol, ())
+    names = [str(getattr(getattr(one, "base", one), "source_name", "")) for one in sources]
+    return any(name.startswith("in") and name[2:].isdigit() and int(name[2:]) >= BY_DATA for name in names)
+
 
 _LARGE = 10**9 + 7  # as large as any number from data
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -29,18 +38,7 @@ _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def decided_by_data(x: torch.Tensor, axes: Iterable[int]) -> bool:
-    """Whether data decides the size of one of these axes, such as the number of rows of `x[mask]`."""
-    shape: Sequence[object] = x.shape
-    if torch.jit.is_tracing():  # type: ignore[attr-defined]
-        from onnxpatch._torch.traced_sizes import symbolic_shape
-
-        shape = symbolic_shape(x)
-    sizes = [shape[axis] for axis in axes] if shape else []
-    return any(_by_data(size) for size in sizes if isinstance(size, torch.SymInt))
-
-
-def _by_data(number: torch.SymBool | torch.SymInt) -> bool:
+def by_data(number: torch.SymBool | torch.SymInt) -> bool:
     """Whether a number from data decides a condition or a size."""
     env = number.node.shape_env
     known = hints(env)
@@ -55,7 +53,7 @@ def assume(condition: torch.SymBool) -> bool | None:
     import sympy
     from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-    if not _by_data(condition) or statically_known_true(condition) or statically_known_true(torch.sym_not(condition)):
+    if not by_data(condition) or statically_known_true(condition) or statically_known_true(torch.sym_not(condition)):
         return None
     env = condition.node.shape_env
     expression = env.replace(condition.node.expr)

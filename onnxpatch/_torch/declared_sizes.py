@@ -88,9 +88,10 @@ def _numbers(value: Any) -> list[int] | None:
 
 
 def _converted(number: float, dtype: object = None, *_: object, **named: object) -> object:
-    """`number.to(dtype)`: whole numbers end at the point, as Python's int() does."""
+    """`number.to(dtype)`: whole numbers end at the point, as Python's int() does. In a graph a dtype is a number, of
+    which 0 to 4 are whole."""
     dtype = named.get("dtype", dtype)
-    whole = isinstance(dtype, torch.dtype) and not dtype.is_floating_point
+    whole = dtype in range(5) or (isinstance(dtype, torch.dtype) and not dtype.is_floating_point)
     return math.trunc(number) if whole else number
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from onnxpatch._torch.data_questions import assume
 from onnxpatch.process import Shared, undone
 
 
@@ -28,13 +29,23 @@ class FakeWorld:
     def mode(self) -> Any:
         """The FakeTensorMode itself."""
         from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+        from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 
         class WithoutPlaces(ShapeEnv):
-            """torch looks up the line that asked for each size, and loads torch.export to leave out its own files."""
+            """torch looks up the line that asked for each size, and loads torch.export to leave out its own files.
+            Kernels ask whether a batch that data decides is empty: it is not."""
 
             def _get_user_frame(self) -> None:
                 return None
+
+            def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
+                try:
+                    return super().evaluate_sym_node(sym_node, *args, **kwargs)
+                except GuardOnDataDependentSymNode:
+                    answer = assume(torch.SymBool(sym_node)) if sym_node.pytype is bool else None
+                    if answer is None:
+                        raise
+                    return answer
 
         class WithSymbolicPadding(FakeTensorMode):
             """torch's own kernel for padded fake tensors makes numbers of their symbols."""
@@ -81,18 +92,6 @@ class FakeWorld:
             return self.mode.from_tensor(
                 tensor.detach(), source=ConstantSource(f"in{number}"), symbolic_context=context
             )
-
-
-# `FakeWorld` names symbols after a number: the place of the input, or for sizes that could not be computed from those
-# of the inputs this much and more; that much and more where data decides them.
-MADE_UP, BY_DATA = 1000, 10**9
-
-
-def is_by_data(env: Any, symbol: Any) -> bool:
-    """Whether a symbol stands for a size that data decides, such as the number of rows of `x[mask]`."""
-    sources = getattr(env, "var_to_sources", {}).get(symbol, ())
-    names = [str(getattr(getattr(one, "base", one), "source_name", "")) for one in sources]
-    return any(name.startswith("in") and name[2:].isdigit() and int(name[2:]) >= BY_DATA for name in names)
 
 
 def _padded(x: torch.Tensor, pads: list[int]) -> torch.Tensor:

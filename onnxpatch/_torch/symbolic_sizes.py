@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
 
+from onnxpatch._torch.data_questions import by_data
 from onnxpatch._torch.trace_state import tracing_paused
 
 # What a value traced by torch.jit.trace was computed from is read from the TorchScript graph under construction
@@ -63,6 +64,17 @@ def static_number(tensor: torch.Tensor) -> int | float | bool | None:
     from onnxpatch._torch import traced_sizes
 
     return traced_sizes.static_number(tensor)
+
+
+def decided_by_data(x: torch.Tensor, axes: Iterable[int]) -> bool:
+    """Whether data decides the size of one of these axes, such as the number of rows of `x[mask]`."""
+    shape: Sequence[object] = x.shape
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+        from onnxpatch._torch.traced_sizes import symbolic_shape
+
+        shape = symbolic_shape(x)
+    sizes = [shape[axis] for axis in axes] if shape else []
+    return any(by_data(size) for size in sizes if isinstance(size, torch.SymInt))
 
 
 def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt | torch.SymFloat | None:

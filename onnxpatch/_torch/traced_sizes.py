@@ -20,9 +20,10 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.cond import free_symbols
+from onnxpatch._torch.data_questions import BY_DATA, MADE_UP
 from onnxpatch._torch.declared_sizes import ARITHMETIC, declared_size, result_shape
 from onnxpatch._torch.fake_results import FakeResults
-from onnxpatch._torch.fake_sizes import BY_DATA, MADE_UP, FakeWorld, traced_dynamic_axes
+from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.process import undone
 
@@ -171,7 +172,7 @@ class _Sizes:
             results = self._results(value, node)
         except Exception:
             # What cannot be run again does not spoil the rest: a tensor of unknown sizes still has its dimensions.
-            results = [self._anything(output) for output in outputs]
+            results = [self._with_other_sizes(node, self._anything(output)) for output in outputs]
         for output, result in zip(outputs, results, strict=True):
             self._known[output.unique()] = self._shared.tensor(result)
 
@@ -206,7 +207,7 @@ class _Sizes:
             if kind in _SAME:
                 return [given[0]]
             name = kind.partition("::")[2].strip("_")
-            if name in ARITHMETIC and all(isinstance(one, _NUMBERS) for one in given):
+            if name in ARITHMETIC and all(one is None or isinstance(one, _NUMBERS) for one in given):
                 return [_computed(name, given)]
         return self._run_operator(_operator(node), given)
 
@@ -233,6 +234,21 @@ class _Sizes:
             return self._fake(value, None, least + value.unique())
         except Exception as error:
             return _UnknownError(str(error))
+
+    def _with_other_sizes(self, node: Any, unknown: Any) -> object:
+        """The same with the sizes of the operand, where a slice or a pad by an unknown number changes others."""
+        given = list(node.inputs())
+        x = self._known.get(given[0].unique()) if given else None
+        if not isinstance(x, torch.Tensor) or not isinstance(unknown, torch.Tensor) or x.dim() != unknown.dim():
+            return unknown
+        changed = set(range(x.dim()))
+        if node.kind() == "aten::slice":
+            axis = self._known.get(given[1].unique())
+            changed = {axis % x.dim()} if isinstance(axis, int) else changed
+        elif node.kind() == "aten::pad":  # two numbers for each axis, the last first
+            changed = set(range(x.dim() - len(list(given[1].node().inputs())) // 2, x.dim()))
+        with self._world.running():
+            return x.new_empty([unknown.shape[n] if n in changed else size for n, size in enumerate(x.shape)])
 
     def _fake(self, value: Any, axes: frozenset[int] | None, number: int) -> torch.Tensor:
         sizes, dtype = value.type().sizes(), value.type().dtype()

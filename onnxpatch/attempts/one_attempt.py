@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import time
 from collections.abc import Sequence
@@ -195,7 +196,9 @@ def _loadable(exported: Exported, shared: ExportContext) -> Exported:
     """The file with casts around what onnxruntime's CPU has no bfloat16 kernel for, where that is to run it."""
     if shared.providers is not None or shared.runtime not in (None, "onnxruntime"):
         return exported
-    count = compute_in_float32(exported.path)
+    model, values = exported.request.model, exported.request.inputs.values()
+    held = itertools.chain(model.parameters(), model.buffers(), (v for v in values if isinstance(v, torch.Tensor)))
+    count = compute_in_float32(exported.path, held)
     note = f"computed in float32, since onnxruntime's CPU has no kernel for it in bfloat16: {count} nodes"
     return replace(exported, notes=[*exported.notes, note]) if count else exported
 

@@ -216,15 +216,16 @@ def _report_paths(capture: Capture, explorer: PathExplorer) -> None:
 
 
 def _set_attributes(capture: Capture, explorer: PathExplorer, paths: list[FinishedPath]) -> None:
-    """Set the attributes that all paths left equal. The others refuse to be used; an assigned buffer is refused."""
+    """Set the attributes that all paths left equal. The others refuse to be used, and so does an assigned buffer."""
     for key in dict.fromkeys(key for path in paths for key in path.changed):
         values = [path.changed.get(key, explorer.attributes.before(key)) for path in paths]
         refuse = _attribute_refusal(capture, explorer, key)
-        # An assigned buffer is a mutation of the model to torch.export, which must not depend on the path.
-        if key[1].startswith("_buffers."):
-            raise refuse()
         same = all(value is values[0] or _equal_numbers(value, values[0]) for value in values)
-        explorer.attributes.bind(key, values[0] if same else UndecidedAttribute(refuse))
+        name = key[1].removeprefix("_buffers.")
+        # An assigned buffer is a mutation of the model to torch.export, which must not depend on the path: it stays as
+        # it was, behind an attribute of its name, which Python finds first.
+        same = same and name == key[1]
+        explorer.attributes.bind((key[0], name), values[0] if same else UndecidedAttribute(refuse))
 
 
 def _attribute_refusal(capture: Capture, explorer: PathExplorer, key: Key) -> Callable[[], Exception]:

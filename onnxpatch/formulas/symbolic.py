@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch.cond import free_symbols
-from onnxpatch._torch.data_questions import assume, decided_by_data
+from onnxpatch._torch.data_questions import assume
 from onnxpatch._torch.size_samples import sampled_sizes
 from onnxpatch._torch.symbolic_sizes import (
     constant_size,
+    decided_by_data,
     divides_negative,
     example_number,
     example_of,

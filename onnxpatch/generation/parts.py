@@ -158,7 +158,7 @@ def _past(model: Any, batch: int, length: int) -> object:
 def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any] | None) -> list[Part]:
     main = model.main_input_name
     if inputs is None:
-        inputs, shapes = _own_inputs(model, main), shapes or _own_shapes(main)
+        inputs, shapes = own_inputs(model, main), shapes or _own_shapes(main)
     shapes = dict(shapes or {name: {0: BATCH} for name in inputs})
     encoder = Part("encoder_model.onnx", Encoder(model.get_encoder()), dict(inputs), shapes, (), ["last_hidden_state"])
     encoded = encoder.module(**inputs)["last_hidden_state"]
@@ -194,7 +194,7 @@ def _own_shapes(main: str) -> dict[str, object]:
     return {main: {0: BATCH, 1: SOURCE}, "attention_mask": {0: BATCH, 1: SOURCE}}
 
 
-def _own_inputs(model: Any, main: str) -> dict[str, torch.Tensor]:
+def own_inputs(model: Any, main: str) -> dict[str, torch.Tensor]:
     """An example for the encoder, from the config: text, a quarter of a second of sound, or Whisper's spectrogram."""
     config = model.config
     if main == "input_ids":

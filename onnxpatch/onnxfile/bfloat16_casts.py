@@ -9,10 +9,13 @@ torch's own CPU kernels do, which compute in float32 too.
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import torch
 
 from onnxpatch.onnxfile.bfloat16 import BFLOAT16
 from onnxpatch.onnxfile.graph import all_nodes
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 _FLOAT, _COMPLEX = 1, {14, 15}
+_LARGE = 16 << 20
 # What moves values without a look at them, and what has other graphs inside: for these there are kernels.
 _MOVES = {
     "Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "Flatten", "Gather", "GatherElements", "GatherND",
@@ -32,13 +36,26 @@ _MOVES = {
 }  # fmt: skip
 
 
-def compute_in_float32(file: str | os.PathLike[str]) -> int:
-    """Put casts around every node of bfloat16 that has no kernel. Returns how many nodes these are."""
+def compute_in_float32(file: str | os.PathLike[str], tensors: Iterable[torch.Tensor] = ()) -> int:
+    """Put casts around every node of bfloat16 that has no kernel. Returns how many nodes these are.
+
+    tensors: the weights and inputs that the file was made from. Where none of them is bfloat16 and nothing is cast to
+    it, a file of many megabytes is not parsed.
+    """
+    given = {one.dtype for one in tensors}
+    if os.path.getsize(file) > _LARGE and given and torch.bfloat16 not in given and not _casts_to_it(file):
+        return 0
     if not _mentions(load_graph(Path(file))):
         return 0
     with edited(file) as proto:
         _repair_numbers(proto)
         return _cast(proto.graph, _types(proto), itertools.count())
+
+
+def _casts_to_it(file: str | os.PathLike[str]) -> bool:
+    """Whether the bytes have the attribute `to` with bfloat16, as every writer of protobuf puts it."""
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(b"\x0a\x02to\x18" + bytes([BFLOAT16])) >= 0
 
 
 def _mentions(proto: ModelProto) -> bool:

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from onnxpatch import op, untraced
 from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.symbolic import decided_by_data
 
 
 class _Standardised(torch.nn.Module):
@@ -68,6 +69,47 @@ def batch_norm(
     shape = [1, -1] + [1] * (input.dim() - 2)
     found = found if weight is None else found * weight.reshape(shape)
     return found if bias is None else found + bias.reshape(shape)
+
+
+class _OfChosen(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = randomised(torch.nn.BatchNorm2d(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.norm(x[x[:, 0, 0, 0] > 0])
+        return found
+
+
+@op(
+    "nn.functional.batch_norm",
+    name="batch-norm-of-chosen-rows",
+    why="Could not guard on data-dependent expression Eq(96*u0, 0): the kernel asks whether there are rows",
+    reason="data-dependent expression",
+    link="https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/export/programming_model.html",
+    exporters=("dynamo",),
+    tries=lambda b: torch.linspace(-1, b - 1.5, b * 18).reshape(b, 3, 2, 3),
+    sizes=(4, 6, 1),
+    case=_OfChosen,
+    unchanged=lambda x: F.batch_norm(x, x.new_zeros(3), x.new_ones(3)),
+)
+def batch_norm_of_chosen_rows(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+) -> Tensor:
+    """One factor and one summand for each channel, where data decides the number of rows."""
+    if training or running_mean is None or running_var is None or not decided_by_data(input, [0]):
+        return NotImplemented
+    shape = [1, -1] + [1] * (input.dim() - 2)
+    factor = torch.rsqrt(running_var + eps) * (1 if weight is None else weight)
+    summand = (0 if bias is None else bias) - running_mean * factor
+    return (input * factor.reshape(shape) + summand.reshape(shape)).to(input.dtype)
 
 
 _NATIVE, _ATEN = torch.native_batch_norm, torch.ops.aten

@@ -12,7 +12,7 @@ from onnxpatch import exporting, op, running_model, untraced
 from onnxpatch.decisions.if_rules.noop_masks import answer_that_uses_mask
 from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.proof_models import randomised
-from onnxpatch.formulas.symbolic import counted, traced_from_sizes
+from onnxpatch.formulas.symbolic import counted, decided_by_data, fixed_size, traced_from_sizes
 from onnxpatch.formulas.tracing import constant
 
 _ATEN = torch.ops.aten
@@ -91,6 +91,39 @@ def masked_assignment(original: Callable[..., None], tensor: Tensor, index: obje
     fill = value if isinstance(value, Tensor) else torch.full((), value, dtype=tensor.dtype, device=tensor.device)
     # An assignment and not a result: the model keeps using the tensor, and views of it, under its name.
     original(tensor, place if rest else slice(None), torch.where(where, fill.to(tensor.dtype), part))
+    return None
+
+
+def _replaced(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows that data names are computed anew: one in the example, none or several elsewhere."""
+    masked, placed = x.clone(), x.clone()
+    mask = x[:, 0, 0] > 0
+    places = torch.where(mask)[0]
+    masked[mask] = masked[mask] * 2 + 1
+    placed[places] = placed[places] * 3 - 1
+    return masked, placed
+
+
+@op(
+    "__setitem__",
+    name="assignment-of-one-row",
+    why="The input tensor cannot be reshaped to the requested shape. Input shape:{0,16,8,8}, requested shape:{16,8,8}: "
+    "torch takes off the axes that have one element in the example",
+    reason="cannot be reshaped|broadcast|mismatch",
+    link="https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/python_variable_indexing.cpp",
+    exporters=("trace",),
+    tries=lambda b, named: torch.cat([torch.rand(named, 2, 3) + 0.1, -torch.rand(b - named, 2, 3)]),
+    sizes=((3, 1), (4, 2), (2, 0), (1, 1)),
+    case=_replaced,
+)
+def assignment_of_one_row(tensor: Tensor, index: object, value: object) -> object:
+    """Writes the rows as they are, where data decides how many they are and the example has one."""
+    if not isinstance(index, Tensor) or not isinstance(value, Tensor) or value.dim() < 2:
+        return NotImplemented
+    rank = tensor.dim() - index.dim() + 1 if index.dtype == torch.bool else tensor.dim() + index.dim() - 1
+    if fixed_size(value, 0) != 1 or value.dim() != rank or not decided_by_data(value, [0]):
+        return NotImplemented
+    tensor.index_put_((index,), value.to(tensor.dtype))
     return None
 
 

@@ -233,6 +233,26 @@ class table_built_when_needed(nn.Module):
         return x + self.table
 
 
+class _Table(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", None, persistent=False)
+
+    def forward(self, x):
+        self.table = torch.arange(x.shape[1])[:, None] * 2.0
+        return x + self.table
+
+
+@right(up(2, 6, 4), down(2, 11, 4), dynamic=({0: "rows", 1: "steps"},))
+class buffer_made_on_each_path(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = _Table()
+
+    def forward(self, x):
+        return self.inner(x * 2 if x.sum() > 0 else x)
+
+
 class sum_and_maybe_another(nn.Module):
     def forward(self, x):
         return (x * 2, None) if x.sum() > 0 else (-x, x + 5)

@@ -107,6 +107,27 @@ class writes_a_buffer(nn.Module):
         return x * 2
 
 
+class assigns_a_buffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.ones(()))
+
+    def forward(self, x):
+        if x.mean() > 0:
+            self.scale = x.mean()
+        return x * 2
+
+
+@refused(up(2, 4), says=("assigns_a_buffer", "set self.scale to different values"))
+class reads_an_assigned_buffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = assigns_a_buffer()
+
+    def forward(self, x):
+        return self.inner(x) * self.inner.scale
+
+
 @refused(up(2, 4), says=("other_structures", "same structure"))
 class other_structures(nn.Module):
     def forward(self, x):

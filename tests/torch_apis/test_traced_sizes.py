@@ -27,3 +27,23 @@ def test_which_sizes_no_input_changes(tmp_path: Path) -> None:
     file = tmp_path / "m.onnx"
     onnxpatch.export(Asks().eval(), (torch.ones(2, 6),), file, dynamic_shapes=({0: "b"},), exporter="trace")
     assert KNOWN == [6, 3, None]
+
+
+class AsksAfterChoosing(nn.Module):
+    """Sizes behind rows that data names, and behind a cut at a length that data says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor, length: Tensor) -> Tensor:
+        rows, cut = self.norm(x[x[:, 0, 0, 0] > 0]), x[:, :, : int(length)]
+        if torch.jit.is_tracing():
+            KNOWN[:] = [static_number(size) for size in (*rows.shape, *cut.shape)]
+        return rows.sum() + cut.sum((2, 3))
+
+
+def test_an_unknown_length_leaves_the_other_sizes_known() -> None:
+    x, axes = torch.ones(2, 4, 3, 5), ({0: "b"}, None)
+    onnxpatch.export(AsksAfterChoosing().eval(), (x, torch.tensor(2)), dynamic_shapes=axes, exporter="trace")
+    assert KNOWN == [None, 4, 3, 5, None, 4, None, 5]

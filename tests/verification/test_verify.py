@@ -14,6 +14,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import onnxpatch
+from onnxpatch.onnxfile import bfloat16_casts
+from onnxpatch.onnxfile.runtime import load_graph
 from tests.fingerprint import fingerprint
 from tests.verified_models import BatchBranch, NativeSize, Right
 
@@ -287,6 +289,28 @@ def test_bfloat16_that_onnxruntime_has_no_kernel_for(tmp_path: Path) -> None:
     with pytest.raises(onnxpatch.InputError, match=r"cannot load the graph: .*Gemm.*the file needs another runtime"):
         onnxpatch.verify(plain, model, (x,))
     assert onnxpatch.verify(plain, model, (x,), runtime="reference").ok
+
+
+class Mixed(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return super().forward(input).float()
+
+
+@pytest.mark.parametrize("model, parsed", [(nn.Linear(4, 3), False), (Mixed(4, 3), True)])
+def test_a_large_file_is_parsed_only_where_it_may_have_bfloat16(
+    model: nn.Module, parsed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bfloat16_casts, "_LARGE", 0)
+    calls: list[Path] = []
+
+    def counted(file: Path) -> onnx.ModelProto:
+        calls.append(file)
+        return load_graph(file)
+
+    monkeypatch.setattr(bfloat16_casts, "load_graph", counted)
+    report = onnxpatch.export(model.eval(), (torch.randn(2, 4),), dynamo=False, max_probes=2)
+    assert report.ok and bool(calls) == parsed == any("computed in float32" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("name, providers", [("reference", None), ("onnxruntime", ["CPUExecutionProvider"])])
