@@ -92,7 +92,7 @@ class CodeRun:
         if source is None:
             return None
         if len(place) == 1:
-            calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call) and node.lineno == place[0]]
+            calls = [node for node in source.nodes if isinstance(node, ast.Call) and node.lineno == place[0]]
             return calls[0] if len(calls) == 1 else None
         return source.places.get(place)
 
@@ -101,12 +101,12 @@ class CodeRun:
         source = self.source(one)
         if source is None or not one.code.co_name.startswith("<"):
             return None
-        return [node.body for node in ast.walk(source.tree) if _is_lambda(node, one.code.co_firstlineno)]
+        return [node.body for node in source.nodes if _is_lambda(node, one.code.co_firstlineno)]
 
     def returned(self, one: Function) -> Iterator[tuple[ast.Return | ast.Yield, ast.expr, ast.AST]]:
         """(the statement, its value, the tree of the function) of each `return` and `yield` that ran."""
         source = self.source(one)
-        functions = [node for node in ast.walk(source.tree) if isinstance(node, SCOPES)] if source else []
+        functions = [node for node in source.nodes if isinstance(node, SCOPES)] if source else []
         scope = next((node for node in functions if self.with_tree(one, node) is one), None)
         for node in within(scope.body) if scope is not None and isinstance(scope.body, list) else ():
             if isinstance(node, ast.Return | ast.Yield) and node.value is not None and self.ran(one, node):
@@ -119,7 +119,7 @@ class CodeRun:
             for one in self.functions:
                 names = set(one.code.co_names)
                 source = self.source(one) if names and id(one.code) not in self._outer else None
-                for node in ast.walk(source.tree) if source is not None else ():
+                for node in source.nodes if source is not None else ():
                     for name, value, item in stored(node):
                         self._stored.setdefault(name, []).append((one, value, item))
         return self._stored

@@ -14,14 +14,16 @@ from __future__ import annotations
 import ast
 import dis
 import functools
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import CodeType
 
 from onnxpatch.decisions.functions_run import is_conditional
 from onnxpatch.decisions.if_rules.source import tree_of
 
 Way = tuple[int, bool]  # (offset of a jump, whether it jumped)
+_ASKING = (ast.If, ast.While, ast.IfExp, ast.Assert, ast.comprehension, ast.match_case, ast.BoolOp)
+_OPERATORS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 _SAYING = frozenset({"warn", "warning", "warning_once", "info", "debug", "print", "error"})
 
 
@@ -40,7 +42,6 @@ class Source:
 
     code: CodeType
     tree: ast.AST
-    questions: list[Question] = field(default_factory=list)
 
     @functools.cached_property
     def tests(self) -> list[ast.expr]:
@@ -51,28 +52,52 @@ class Source:
     def places(self) -> dict[tuple[int | None, ...], ast.expr]:
         """By (line, column, last line, last column): the expression there, the outermost of several."""
         found: dict[tuple[int | None, ...], ast.expr] = {}
-        for node in ast.walk(self.tree):
+        for node in self.parents:
             if isinstance(node, ast.expr):
                 found.setdefault((node.lineno, node.col_offset, node.end_lineno, node.end_col_offset), node)
         return found
 
     @functools.cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        """By node: the one around it."""
-        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        """By node: the one around it. The outer ones first."""
+        return _parents(self.tree)
+
+    @functools.cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node but operators, the outer ones first."""
+        return [self.tree, *self.parents]
+
+    @functools.cached_property
+    def questions(self) -> list[Question]:
+        """The conditions."""
+        return list(_questions(self.nodes))
 
 
 @functools.lru_cache(maxsize=512)
 def source_of(code: CodeType) -> Source | None:
     """The source of a function; None where there is none, or where it cannot be read."""
     tree = tree_of(code)
-    return Source(code, tree, list(_questions(tree))) if tree is not None else None
+    return Source(code, tree) if tree is not None else None
+
+
+def _parents(tree: ast.AST) -> dict[ast.AST, ast.AST]:
+    # ast.walk takes three times as long, and this is most of the time that an export takes for what never ran.
+    found, waiting = dict[ast.AST, ast.AST](), [tree]
+    for node in waiting:  # grows
+        for name in node._fields:
+            value = getattr(node, name, None)
+            for one in value if type(value) is list else (value,):
+                if isinstance(one, ast.AST) and not isinstance(one, _OPERATORS):
+                    found[one] = node
+                    waiting.append(one)
+    return found
 
 
 # ------------------------------------------------------------------ what the source asks
-def _questions(tree: ast.AST) -> Iterator[Question]:
-    parts = {part for node in ast.walk(tree) for test in _asked(node) for part in _structure(test)}
-    for node in ast.walk(tree):
+def _questions(nodes: Iterable[ast.AST]) -> Iterator[Question]:
+    asking = [node for node in nodes if isinstance(node, _ASKING)]
+    parts = {part for node in asking for test in _asked(node) for part in _structure(test)}
+    for node in asking:
         if not isinstance(node, ast.BoolOp):
             yield from (Question(node, test, _wanted(node)) for test in _asked(node))
         elif node not in parts:

@@ -27,6 +27,7 @@ from onnxpatch.verification.size_recorder import SizeWatch
 # Conversions in one forward, after which it is taken for one that does not end.
 _ENDLESS = 2000
 _MOST_COMPARED = 16
+_NEAR = 3  # frames of the model's code
 _QUICK = 100  # calls of torch's functions
 
 
@@ -43,6 +44,7 @@ class Decisions(TorchFunctionMode):
     lines: `file:line` of the user's code at which they were made, each once and in order.
     asks_finite: the forward tests for NaN or infinity.
     compared: (number computed from the data, what it is compared with, whether by == or !=).
+    sides: (place, answer) of the conversions, each once. files: of the code that makes them, and of what calls it.
     values: what elements are compared with, or the next values above and below. equals: what a number computed from
     the data is compared with by ==. steps: by which floats are divided into whole ones and a rest, if their multiples
     are not exact in binary, such as 0.7. Each once, in order.
@@ -69,6 +71,12 @@ class Decisions(TorchFunctionMode):
         self.asks_finite = False
         self.taken: Taken | None = None
         self.compared: list[tuple[float, float, bool]] = []
+        self.sides: set[tuple[str, object]] = set()
+        self.files: set[str] = set()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self.sizes.over = True
 
     @property
     def quick(self) -> bool:
@@ -185,7 +193,7 @@ class Decisions(TorchFunctionMode):
                 self.values |= dict.fromkeys([number] if equality else [number + 1, number - 1])
 
     def _decide(self, number: float, other: float | None, answer: bool, equality: bool, rounding: bool) -> None:
-        if rounding:  # nobody asked
+        if rounding or self.sizes.over:  # nobody asked
             return
         if other is not None:
             self._note(number, other, equality)
@@ -210,7 +218,12 @@ class Decisions(TorchFunctionMode):
         self.signature = (*self.signature, answer)
         frame = user_frame(sys._getframe(1))
         if frame is not None:
-            self.lines.setdefault(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            self.lines.setdefault(line)
+            self.sides.add((f"{line}:{frame.f_lasti}", answer))
+            for _ in range(_NEAR):
+                self.files |= {frame.f_code.co_filename} if frame is not None else set()
+                frame = user_frame(frame.f_back) if frame is not None else None
         if len(self.signature) > _ENDLESS:
             raise EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
 

@@ -32,9 +32,8 @@ def variants(values: Sequence[object], finite: bool = True) -> Iterator[Variant]
             for label in ("negated", "zeros"):
                 changed = [_changed(v, is_float, _SIGNS[label]) if j == i else v for j, v in enumerate(values)]
                 yield f"input {i} {label}", changed
-    if any(is_whole(v) or is_flags(v) for v in values):
-        yield from _each(values, is_whole, _WHOLE)
-        yield from _each(values, is_flags, _FLAGS)
+    for takes, changes in ((is_whole, _WHOLE), (is_flags, _FLAGS), (lambda v: is_whole(v) and is_mask(v), _MASKS)):
+        yield from _each(values, takes, changes) if any(map(takes, values)) else ()
     yield MASKED, [_last_row_off(v) for v in values]
 
 
@@ -182,6 +181,7 @@ _WHOLE: dict[str, Change] = {
     "whole numbers negated": lambda x: -x,
     "whole numbers below zero": lambda x: -x - 1,
 }
+_MASKS: dict[str, Change] = {"mask all set": torch.ones_like, "mask all off": torch.zeros_like}
 _FLAGS: dict[str, Change] = {
     "flags flipped": lambda x: ~x,
     "flags all set": torch.ones_like,

@@ -10,7 +10,10 @@ kept as a probe if it takes a side of a condition, or converts to a number, that
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,6 +41,9 @@ _BRANCHES = 12  # inputs that take another branch
 _QUICK_BRANCHES = 40  # the same for a forward that takes no time
 _MANY = 1_000_000  # calls
 _ROWS = 3  # of constants in the code
+_PATIENCE = 6  # other data tried once each bool has been both
+_LONG_PATIENCE = 20  # and where one has not, in a forward that takes time
+_REFUSED = 2  # times that eager refuses a value, after which it is not planted anywhere else
 _MAGNITUDES = 8  # inputs that give Python numbers of another magnitude
 
 # Ints and bools are indices and masks: a graph may be wrong for other ones without any branch.
@@ -55,12 +61,14 @@ Ran = TypeVar("Ran")
 
 
 class DataCandidate(NamedTuple):
-    """Data to try. exact: it has values that were chosen exactly. always: it is compared in any case."""
+    """Data to try. exact: it has values that were chosen exactly. always: it is compared in any case. planted: what was
+    put into it."""
 
     label: str
     values: list[Any]
     exact: bool = False
     always: bool = False
+    planted: object = None
 
 
 class DataSearch:
@@ -80,6 +88,8 @@ class DataSearch:
         self.draws = oracle.eager.draws and not _by_chance(oracle, first.values, first.expected)
         self.most = _QUICK_BRANCHES if self.example.quick else _BRANCHES
         self.tried, self.flipped = 0, False
+        self.sides, self.idle = set(self.example.sides), 0
+        self.refused: Counter[object] = Counter()
 
     def probes(self) -> Iterator[Probe]:
         """Each is run when it is requested."""
@@ -87,7 +97,8 @@ class DataSearch:
         for one in self._candidates():
             if not self._goes_on():
                 return
-            if one.label in labels or equal(one.values, self.values):
+            refused = self.refused[one.planted] >= _REFUSED
+            if one.label in labels or refused or equal(one.values, self.values):
                 continue
             labels.add(one.label)
             probe = self._tried(one)
@@ -117,24 +128,44 @@ class DataSearch:
         met = self.decides or self.draws or example.divides or example.partial or example.asks_finite
         return met or any(is_mask(v) or is_whole(v) or is_flags(v) for v in self.values)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether data may take another side: of a bool that was always the same, or by a number or a selection."""
+        bools = all(isinstance(answer, bool) for _, answer in self.sides) and self.magnitudes == {()}
+        if not self.decides or self.draws or not bools:
+            return self.decides
+        taken = all((at, not answer) in self.sides for at, answer in self.sides)
+        return self.idle < (_PATIENCE if taken else math.inf if self.example.quick else _LONG_PATIENCE)
+
     # -------------------------------------------------------------- one candidate
     def _tried(self, one: DataCandidate) -> Probe | None:
         """A probe, if this data has to be compared or shows another branch."""
-        self.tried += self.decides or self._is_compared(one)
-        watched = self._ran(one, self.oracle.eager.decisions) if self.decides else None
-        if self.decides and watched is None:  # eager raises on this data
+        looks, compared = self.is_open, self._is_compared(one)
+        self.tried += looks or compared
+        watched = self._watched(one) if looks else None
+        # Eager raises on this data; or every side has been taken, and it shows nothing else.
+        if watched is None if looks else not (self.draws or compared):
             return None
         why = self._why(one, watched)
-        answer = self._ran(one, self.oracle.eager.ask) if why else None
+        answer = self._ran(one, functools.partial(self.oracle.eager.ask, known=watched)) if why else None
         if answer is None or answer.outputs is None or not self._counts(why, one, answer):
             return None
         # Two branches may agree on dull data: another input that takes the branch is wanted then.
         if watched is not None and not is_dull(one.values, answer.outputs):
-            self.signatures.add(watched.signature)
-            self.magnitudes.add(watched.magnitudes)
-        exact = one.exact and (why == "branch" or one.always)
-        kind = "branch" if why == "branch" else "data"
-        return self.oracle.remember(answer.probe(one.label, kind, self.first.sizes, one.values, exact))
+            self._note(watched, why)
+        return self.oracle.remember(_probe(one, answer, self.first.sizes, branch=why == "branch"))
+
+    def _watched(self, one: DataCandidate) -> Decisions | None:
+        watched = self._ran(one, self.oracle.eager.decisions)
+        self.refused[one.planted] += watched is None and one.planted is not None
+        self.idle += watched is not None
+        return watched
+
+    def _note(self, watched: Decisions, why: str) -> None:
+        self.idle = 0 if why == "branch" else self.idle
+        self.sides |= watched.sides
+        self.signatures.add(watched.signature)
+        self.magnitudes.add(watched.magnitudes)
 
     def _why(self, one: DataCandidate, watched: Decisions | None) -> str:
         """Why this data is compared: branch, always, far (numbers of another magnitude), or chance; "" if it is not."""
@@ -194,8 +225,8 @@ def _compared(search: DataSearch) -> Iterator[DataCandidate]:
     rows = (*named.rows, *named.keys) if search.decides_quickly else ()
     pairs = [one for one in rows if len(one) > 1][:_ROWS]
     keys = [float(one[0]) for one in rows if len(one) == 1]
-    made = planted(search.values, search.example, [*named.values, *keys], pairs)
-    yield from (DataCandidate(*one, exact=True) for one in made)
+    made = planted(search.values, search.example, [*named.values(search.example.files), *keys], pairs)
+    yield from (DataCandidate(label, data, exact=True, planted=what) for label, data, what in made)
 
 
 def _steered(search: DataSearch) -> Iterator[DataCandidate]:
@@ -215,6 +246,11 @@ MAKERS: tuple[Maker[DataSearch, DataCandidate], ...] = (
     Maker("a number from data, moved", lambda search: search.decides_quickly, _steered),
     Maker("other data", lambda search: search.is_sensitive, _usual),
 )
+
+
+def _probe(one: DataCandidate, answer: Answer, sizes: dict[str, int], branch: bool) -> Probe:
+    exact = one.exact and (branch or one.always)
+    return answer.probe(one.label, "branch" if branch else "data", sizes, one.values, exact)
 
 
 def _nothing_seen() -> Decisions:

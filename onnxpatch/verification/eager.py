@@ -129,18 +129,22 @@ class Eager:
         gradients: bool = False,
         grown: float = 1.0,
         restored: bool = True,
+        known: Decisions | None = None,
     ) -> Answer:
         """Run the model. values: one for each leaf of the inputs; they are copied, since a forward may write into them.
 
         seed: of torch's random numbers. gradients: record them, which keeps torch's modules off their fast paths for
         inference. grown: how many times larger than the example's the sizes are, all dimensions together. restored:
-        put the model's state back, also where it answers.
+        put the model's state back, also where it answers. known: what a run of the same values was seen to do: it is
+        within the limits.
         """  # fmt: skip
         self._count(values)
-        recorded = not seed and not gradients
-        raw, error = self._run(values, seed, gradients, self._may_be_large(grown), recorded, restored)
+        recorded = not seed and not gradients and known is None
+        counted = known is None and self._may_be_large(grown)
+        raw, error = self._run(values, seed, gradients, counted, recorded, restored)
         outputs = None if error is not None else self.flat(raw)
-        return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped, self._taken)
+        taken = self._taken if known is None else known.taken
+        return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped, taken)
 
     def again(self, values: Sequence[object]) -> tuple[Answer, list[str]]:
         """The answer in the state that the last call left, and the names of what that call changed."""
@@ -162,10 +166,13 @@ class Eager:
             found = f"{found} with {', '.join(sorted(others))}"
         raise InputError(f"flatten returned {found}: give a list of tensors, in the order of the graph's outputs")
 
-    def decisions(self, values: Sequence[object], sizes: bool = False, numbers: bool = True) -> Decisions | None:
+    def decisions(
+        self, values: Sequence[object], sizes: bool = False, numbers: bool = True, answered: bool = False
+    ) -> Decisions | None:
         """The branches on data that the forward takes; None if eager raises, or if a loop does not end on this data.
 
-        sizes: also branches on sizes. numbers: also what numbers from tensors are compared with. This is a run of its
+        sizes: also branches on sizes. numbers: also what numbers from tensors are compared with. answered: `ask` was
+        answered to the same values, so that neither the work nor the sides are recorded again. This is a run of its
         own, since function modes change the kernels that torch picks.
         """
         watch = Decisions(watch_sizes=sizes, watch_numbers=numbers)
@@ -174,11 +181,11 @@ class Eager:
             return watch
         self._count(values)
         with watch:
-            _, error = self._run(values, recorded=True)
+            _, error = self._run(values, counted=not answered, recorded=not answered)
         watch.taken = self._taken
         if error is not None and not self.run.stopped and (sizes or watch.gave_numbers):
             # First without watched sizes, then without watched numbers too.
-            return self.decisions(values, numbers=sizes)  # some code accepts no subclass of int
+            return self.decisions(values, numbers=sizes, answered=answered)  # some code accepts no subclass of int
         self.draws |= watch.draws
         return watch if error is None else None
 

@@ -37,7 +37,7 @@ def _line(functions: Sequence[Function], ran: Collection[tuple[int, int]], name:
     """The line that ran on which a function of the model assigns an attribute or writes into it."""
     for function in functions:
         source = source_of(function.code) if name in function.code.co_names else None
-        for node in ast.walk(source.tree) if source is not None else ():
+        for node in source.nodes if source is not None else ():
             line = getattr(node, "lineno", 0)
             if (function.number, line) in ran and name in (
                 *(attribute for attribute, *_ in stored(node)),

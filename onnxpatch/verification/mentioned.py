@@ -14,9 +14,9 @@ import dis
 import itertools
 import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -47,7 +47,7 @@ class Mentioned:
 
     rows: lists of numbers on lines that ask. keys: of tables, and the numbers of texts. finite: NaN or infinity are
     asked for by name. native: sizes to try as they are. steps: strides and patch sizes; sizes may have to be multiples
-    of them.
+    of them. files: by a number that is asked for, the files in which it is.
     """
 
     asked: Row = ()
@@ -57,16 +57,17 @@ class Mentioned:
     finite: bool = False
     native: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()
+    files: Mapping[float, set[str]] = field(default_factory=dict)
 
     @property
     def thresholds(self) -> list[int]:
         """The numbers that may be sizes."""
         return [int(n) for n in (*self.asked, *self.others) if n == int(n) and 1 < n <= _LARGEST][:_MOST]
 
-    @property
-    def values(self) -> list[float]:
-        """The numbers that data may be compared with."""
-        return [n for n in self.asked if abs(n) > 1 or n != int(n)][:_MOST]
+    def values(self, files: Collection[str]) -> list[float]:
+        """The numbers that data may be compared with, where these files ask it."""
+        near = (n for n in self.asked if not self.files.get(n, set()).isdisjoint(files))
+        return [n for n in near if abs(n) > 1 or n != int(n)][:_MOST]
 
 
 def mentioned(model: torch.nn.Module, functions: Sequence[Function] = ()) -> Mentioned:
@@ -78,17 +79,19 @@ def mentioned(model: torch.nn.Module, functions: Sequence[Function] = ()) -> Men
     native.update(_grids(model, steps))
     attributes = _by_name(model)
     asked, others = dict[float, None](), dict[float, None]()
-    rows, keys = dict[Row, None](), dict[tuple[int, ...], None]()
+    rows, keys, files = dict[Row, None](), dict[tuple[int, ...], None](), defaultdict[float, set[str]](set)
     for function in functions:
         for value, asks, looks_up in _loaded(function, attributes):
-            (asked if asks else others).update(dict.fromkeys(_numbers(value)))
+            for number in _numbers(value):
+                (asked if asks else others).setdefault(number)
+                files[number].add(function.code.co_filename)
             rows.update(dict.fromkeys(_rows(value)) if asks else {})
             # {25: x * 2}.get(n): the keys are constants, what they stand for is none.
             held = dict.fromkeys(value if isinstance(value, tuple) else (value,)) if looks_up else value
             keys.update(dict.fromkeys(_keys(held)))
     return Mentioned(
         tuple(asked), tuple(n for n in others if n not in asked), tuple(rows), tuple(keys)[:_MOST],
-        any(_FINITE & set(one.code.co_names) for one in functions), _top(native), _top(steps),
+        any(_FINITE & set(one.code.co_names) for one in functions), _top(native), _top(steps), files,
     )  # fmt: skip
 
 

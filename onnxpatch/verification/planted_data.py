@@ -22,19 +22,21 @@ from onnxpatch.verification.data_changes import Variant
 _MOST = 6  # values of one kind
 _MOST_PLANTED = 4096
 _LONGEST = 1 << 20  # elements of an input that gets such values
+Planted = tuple[str, list[Any], object]  # the label, the values, what was put into them
 
 
 def planted(
     values: Sequence[object], example: Decisions, more: Sequence[float] = (), rows: Iterable[Sequence[float]] = ()
-) -> Iterator[Variant]:
+) -> Iterator[Planted]:
     """Inputs at which a comparison of data may have the other outcome, likely ones first. more, rows: in the code."""
     for row in rows:
-        yield from _with_rows(row, values)
+        yield from ((*made, row) for made in _with_rows(row, values))
     known = list(example.values)[:_MOST]
     # Such as the 3 of `(x == 0).sum() == 3`: a number of elements.
     counts = [int(n) for n in example.equals if n == int(n) and 1 < n < 64][:2]
     for value in dict.fromkeys([*known, *list(example.equals)[:_MOST], *more[:_MOST]]):
-        yield from _with_number(value, values, counts if value in known else ())
+        made = _with_number(value, values, counts if value in known else ())
+        yield from ((*one, value) for one in made)
 
 
 def multiples(values: Sequence[object], example: Decisions) -> Iterator[Variant]:

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from onnxpatch.decisions.place import Site
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.mentioned import Mentioned
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.size_recorder import SizeComparison
+from onnxpatch.verification.size_recorder import SizeComparison, SizeWatch
 
 _MOST = 6  # probes
 _TRIES = 12  # sizes tried for one comparison
+_MISSED = 2  # runs for a comparison that did not come to it, after which it is left
 _QUESTIONS = 30  # for all of them; the search over sizes afterwards needs the rest
 Wish = dict[str, int]
+Runs = Sequence[tuple[Wish, dict[Site, set[float]]]]  # sizes, and how far the two sides of each comparison are apart
 
 
 def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
@@ -34,27 +37,53 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     """
     sizes = {dim.name: dim.size for dim in oracle.dims}
     seen, kept, asked = set(example.sizes.outcomes()), 0, 0
+    runs = [(sizes, _gaps(example.sizes))]
     # Half of what is left of the budget: the other half is for the search over sizes.
     end = (oracle.spent + oracle.budget.operations) / 2
-    # Beyond the first step, further steps are near each other: the search over sizes meets them.
-    open_ends = [
-        (one, sizes) for one in dict.fromkeys(example.sizes.comparisons) if not (one.first_step and one.answer)
-    ]
+    open_ends = [(one, sizes) for one in dict.fromkeys(example.sizes.comparisons)]
     for one, base in open_ends:  # grows
+        begun = len(runs)
         for wish in itertools.islice(_wishes(one, oracle.dims, base, oracle.mentioned), _TRIES):
             if kept == _MOST or asked == _QUESTIONS or oracle.spent > end:
                 return
-            # A probe for another comparison has shown the other outcome of this one too.
-            if (one.site, not one.answer) in seen:
+            if _is_settled(one, seen, runs[begun:], runs):
                 break
             asked += 1
-            probe = oracle.at(wish, far=True)
-            watched = oracle.eager.decisions(probe.values, sizes=True) if probe else None
-            if probe and watched and not watched.sizes.outcomes() <= seen:
+            probe, watched = _watched(oracle, wish)
+            if probe is None or watched is None:
+                continue
+            runs.append((wish, _gaps(watched.sizes)))
+            if not watched.sizes.outcomes() <= seen:
                 open_ends += [(new, probe.sizes) for new in watched.sizes.beyond(seen)]
                 seen |= watched.sizes.outcomes()
                 kept += 1
                 yield probe
+
+
+def _watched(oracle: Oracle, wish: Wish) -> tuple[Probe | None, Decisions | None]:
+    probe = oracle.at(wish, far=True)
+    return probe, oracle.eager.decisions(probe.values, sizes=True, answered=True) if probe else None
+
+
+def _gaps(watched: SizeWatch) -> dict[Site, set[float]]:
+    """How far the two sides of each comparison are from each other."""
+    found: dict[Site, set[float]] = {}
+    for one in watched.comparisons:
+        found.setdefault(one.site, set()).add(one.size - one.other)
+    return found
+
+
+def _is_settled(one: SizeComparison, seen: Collection[object], own: Runs, runs: Runs) -> bool:
+    """Whether a comparison had both outcomes, or no size seems to turn it: its own runs do not come to it, or in all
+    runs its sides stayed as far apart while each dimension became twice as large."""
+    # Beyond the first step, further steps are near each other: the search over sizes meets them.
+    if (one.first_step and one.answer) or (one.site, not one.answer) in seen:
+        return True
+    if sum(one.site not in gaps for _, gaps in own) >= _MISSED:
+        return True
+    met = [(sizes.values(), gaps[one.site]) for sizes, gaps in runs if one.site in gaps]
+    grown = all(max(sizes) >= 2 * min(sizes) for sizes in zip(*(sizes for sizes, _ in met), strict=True))
+    return grown and all(gaps == {one.size - one.other} for _, gaps in met)
 
 
 def _wishes(one: SizeComparison, dims: Sequence[DynamicDim], base: Wish, hints: Mentioned) -> Iterator[Wish]:

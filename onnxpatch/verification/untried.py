@@ -120,7 +120,7 @@ def _missed(code: CodeRun, ran: _Ran) -> Iterator[_Side]:
         for question in source.questions:
             yield from (_side(function, question, *one) for one in missing_sides(question, ran.answers))
         if function.number in ran.lines:
-            yield from _by_lines(function, source.tree, ran.lines[function.number])
+            yield from _by_lines(function, source.nodes, ran.lines[function.number])
 
 
 def _side(function: Function, question: Question, test: ast.expr, answer: bool) -> _Side:
@@ -147,9 +147,9 @@ def _text(node: ast.AST) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _by_lines(function: Function, tree: ast.AST, ran: Collection[int]) -> Iterator[_Side]:
+def _by_lines(function: Function, nodes: Sequence[ast.AST], ran: Collection[int]) -> Iterator[_Side]:
     """Cases of a `match` and handlers of a `try` that did not run, by their lines."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Match) and node.lineno in ran:
             for case in _left_out(node.cases, ran):
                 yield _other(function, (node.subject,), case.body[0], f"case {_text(case.pattern)}", node.subject)

@@ -81,11 +81,11 @@ def tree_of(code: CodeType) -> ast.AST | None:
         return None  # typed in, or generated
     try:
         block = inspect.getblock(lines[first - 1 :])
-        # Inside an `if`, so that the columns stay as they are in the file.
-        tree = ast.parse("if 1:\n" + "".join(block)) if block[0][:1].isspace() else ast.parse("\n" + "".join(block))
+        # Behind as many lines as in the file, and inside an `if`, so that lines and columns stay.
+        head = "\n" * (first - 2) + "if 1:\n" if block[0][:1].isspace() else "\n" * (first - 1)
+        tree = ast.parse(head + "".join(block))
     except (SyntaxError, IndexError, ValueError, RecursionError):  # a lambda in the middle of a call
         return None
-    ast.increment_lineno(tree, first - 2)
     return next((node for node in ast.walk(tree) if getattr(node, "name", None) == code.co_name), tree)
 
 
