@@ -15,15 +15,15 @@ from typing import Any
 
 import torch
 
-from onnxpatch.diagnosis.cures.treatment import treat
+from onnxpatch.diagnosis.parts.failing_part import RecordedPart, recorded_part
 from onnxpatch.diagnosis.parts.part_trials import Progress
-from onnxpatch.diagnosis.parts.recorded_part import RecordedPart, recorded_part
 from onnxpatch.diagnosis.parts.search import Search
-from onnxpatch.diagnosis.trials.trial import Subject
+from onnxpatch.diagnosis.treatment import treat
+from onnxpatch.diagnosis.trial import Subject
 from onnxpatch.errors import InputError, ScriptedModelError
 from onnxpatch.exporters.artifact import write_text
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
-from onnxpatch.inputs.held_models import as_module
+from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_number
 from onnxpatch.messages.progress import shown
 from onnxpatch.patching.fingerprints import fingerprint

@@ -28,7 +28,7 @@ from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.versions import versions
 
 
-class Known(TypedDict):
+class _Known(TypedDict):
     """The record of one method or private API. version: of its library. fingerprint: None if it has no source."""
 
     version: str
@@ -50,10 +50,10 @@ def drift(registry: Registry = REGISTRY) -> Drift:
 
 
 @functools.cache
-def known_code() -> dict[str, Known]:
+def known_code() -> dict[str, _Known]:
     """The records, by dotted path."""
     text = resources.files("onnxpatch").joinpath("known_code.json").read_text(encoding="utf-8")
-    kept: dict[str, Known] = json.loads(text)
+    kept: dict[str, _Known] = json.loads(text)
     return kept
 
 
@@ -62,7 +62,7 @@ def known_operators() -> frozenset[str]:
     return frozenset(resources.files("onnxpatch").joinpath("known_operators.txt").read_text(encoding="utf-8").split())
 
 
-def code_to_keep() -> dict[str, Known]:
+def code_to_keep() -> dict[str, _Known]:
     """New records, of what is installed now. They are written into the file when a new version is supported."""
     found = {api.path: _kept(api.path, find(api.path)) for api in RELIED_ON if _has(api)}
     for patch in REGISTRY:
@@ -74,7 +74,7 @@ def code_to_keep() -> dict[str, Known]:
     return dict(sorted(found.items()))
 
 
-def _kept(path: str, code: object) -> Known:
+def _kept(path: str, code: object) -> _Known:
     return {"version": _version(path), "fingerprint": _fingerprint(code), "outline": outline(_function(code))}
 
 
@@ -87,7 +87,7 @@ def _has(api: Api) -> bool:
     return True
 
 
-def _private(api: Api, record: dict[str, Known]) -> Reliance:
+def _private(api: Api, record: dict[str, _Known]) -> Reliance:
     kept, installed = record.get(api.path), _version(api.path)
     recorded = kept["version"] if kept else ""
     used_by = f"_torch/{api.used_in}.py"
@@ -128,7 +128,7 @@ def _new_operators(registry: Registry) -> Iterator[Reliance]:
 
 
 # ------------------------------------------------------------------ patches
-def _of_patch(patch: Patch, record: dict[str, Known]) -> Iterator[Reliance]:
+def _of_patch(patch: Patch, record: dict[str, _Known]) -> Iterator[Reliance]:
     # Any class of a name ("*.Name"), and any function of torch, show only in a model.
     targets = [one for one in patch.targets if one != ANY_TORCH_FUNCTION and not one.startswith("*.")]
     found = {target: _imported(target) for target in targets if _version(target)}
@@ -151,7 +151,7 @@ def _not_there(target: str, patch: Patch, error: str, served: bool) -> Reliance:
     return Reliance(target, "target", patch.name, gone, "", _version(target), instead)
 
 
-def _method(patch: Patch, path: str, method: Any, prints: Any, record: dict[str, Known]) -> Reliance:
+def _method(patch: Patch, path: str, method: Any, prints: Any, record: dict[str, _Known]) -> Reliance:
     kept, installed = record.get(path), _version(path)
     recorded = kept["version"] if kept else ""
     if method is None:

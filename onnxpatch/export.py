@@ -11,17 +11,15 @@ from typing import Any, Literal
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog
-from onnxpatch.attempts.blame import better_than_plain
-from onnxpatch.attempts.first_right import first_right, refusal
+from onnxpatch.attempts.course import better_than_plain, first_right, refusal
 from onnxpatch.attempts.narrowed import Bounds, narrowed
 from onnxpatch.attempts.one_attempt import ExportContext, Proven
 from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, requested_exporters, split_options
-from onnxpatch.inputs.eval_mode import other_in_eval
-from onnxpatch.inputs.held_models import as_module
-from onnxpatch.inputs.offloaded import weights_brought
+from onnxpatch.inputs.given_model import as_module
+from onnxpatch.inputs.modules import other_in_eval, weights_brought
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile.mapped_weights import bytes_beside

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from onnxpatch.diagnosis.proof_trial import TOLERANCE, ProofTrial, tried
-from onnxpatch.diagnosis.proof_unchanged import changed
+from onnxpatch.diagnosis.proof_trial import TOLERANCE, ProofTrial, changed, tried
 from onnxpatch.onnxfile.run_times import times_as_long
 from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.patching.proof import Proof

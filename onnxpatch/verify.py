@@ -14,7 +14,7 @@ from onnxpatch.errors import InputError, RunError
 from onnxpatch.exporters.dynamo import capture
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
-from onnxpatch.inputs.held_models import as_module
+from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
 from onnxpatch.messages.progress import shown

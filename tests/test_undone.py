@@ -18,8 +18,8 @@ from onnxpatch._torch.quiet import no_graphs_printed, quiet_torch
 from onnxpatch._torch.script_tracing import traced
 from onnxpatch._torch.traced_weights import weights_left_out
 from onnxpatch.control_flow.answers import prepared
-from onnxpatch.diagnosis.trials.attempt import _record_step
-from onnxpatch.diagnosis.trials.trial import Trial
+from onnxpatch.diagnosis.part_export import _record_step
+from onnxpatch.diagnosis.trial import Trial
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.process import Shared, filtered, printed, undone, warned

@@ -1,6 +1,6 @@
 """The attempts of one `export`: what is tried, in which order, and which one is delivered.
 
 All attempts share one reference (the unpatched model is asked once), one budget and one snapshot of the model's state.
-May import `diagnosis`, `verification`, `patched`, `exporters` and below. Start reading at `course.next_attempt`, which
-decides what comes after a failure; `first_right.first_right` runs the attempts.
+May import `diagnosis`, `verification`, `patched`, `exporters` and below. Start reading at `course.first_right`, which
+makes attempts until one is right; `course.next_attempt` decides what comes after a failure.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onnxpatch.exporters.request import OPSET, ExportRequest
-from onnxpatch.inputs.size_relations import SizeRelation
+from onnxpatch.inputs.dims import SizeRelation
 from onnxpatch.patching.conditions import listed_selectors
 from onnxpatch.settings import Exporter
 

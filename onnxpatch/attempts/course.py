@@ -1,4 +1,4 @@
-"""Decides what is tried next from the failures so far.
+"""Makes attempts until one is right at every size, and decides from the failures so far what is tried next.
 
     1  as asked
     2  a stand-in raised the error, or a patch was found at fault:  without that patch
@@ -8,7 +8,8 @@
 
 Attempts that would fail in the same way are left out. If torch refused a branch on data in the model's own code,
 plain would stop at the same line: then branches=True comes first, and plain only if a patch acted, which may have
-caused the branch.
+caused the branch. Where plain alone is right, `better_than_plain` finds the patch that spoils the export, by leaving
+patches out.
 """
 
 from __future__ import annotations
@@ -16,8 +17,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import torch
+
 from onnxpatch.attempts.attempt import Attempt
+from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.failure import Failure
+from onnxpatch.attempts.narrowed import Bounds, without_small_sizes
+from onnxpatch.attempts.one_attempt import Proven
+from onnxpatch.diagnosis.operator_support import translated_by_dynamo
+from onnxpatch.diagnosis.patch_bisect import fewest
+from onnxpatch.errors import ExportError, VerificationError
+from onnxpatch.exporters.request import OpsetNotWritten
+from onnxpatch.results.checks import attempt_lines
+from onnxpatch.results.report import Report
+from onnxpatch.results.report_text import WIDTH, shown, text
 from onnxpatch.settings import Exporter
 
 _MOST_LEFT_OUT = 4  # patches; with more, plain is faster
@@ -72,3 +85,145 @@ def _plain_is_hopeless(failed: Sequence[Failure]) -> bool:
     patched = [one for one in failed if not one.attempt.plain and not one.attempt.branches]
     untouched = [one for one in patched if not one.patches]
     return any(one.on_data for one in patched) or any(one.kind == "wrong" or one.operator for one in untouched)
+
+
+_WHY = "onnxpatch.doctor(model, ...) names the smallest part at fault and tries cures"
+_TITLE = "next: "
+_SCRIPTED = (
+    "onnxpatch.export(module, ...) with the nn.Module that was scripted: no patch acts in compiled code, and no part "
+    "of it can be exported alone"
+)
+
+
+def first_right(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds | None) -> Proven | None:
+    """Make attempts until one is right. Returns it; None if no other attempt can help.
+
+    bounds: None to keep the first file that is wrong at sizes far below the example's only, in `log.bounded`; "narrow"
+    to keep all wrong files for `narrowed`; "never" to keep none.
+    """
+    attempt: Attempt | None = log.first
+    while attempt is not None:
+        try:
+            outcome = log.attempt(attempt, keep_wrong=bounds != "never" and log.shared.reference is not None)
+        except OpsetNotWritten as error:
+            # No other attempt with this exporter can write the opset that was asked for.
+            exporters = [one for one in exporters if one != attempt.exporter]
+            if not exporters:
+                raise
+            log.made.append(Failure(attempt, "refused", str(error)))
+        else:
+            if isinstance(outcome, Proven):
+                return outcome
+        for wrong in list(log.wrong) if bounds is None else ():
+            log.bounded = log.bounded or without_small_sizes(log, wrong)
+            if log.bounded is None or log.bounded.exported is not wrong.exported:
+                log.drop(wrong)
+        attempt = None if log.over else next_attempt(log.first, exporters, log.failed, log.bounded is not None)
+    return None
+
+
+def refusal(
+    log: AttemptLog, exporters: Sequence[Exporter] = (), bounds: Bounds | None = None
+) -> ExportError | VerificationError:
+    """The first attempt's error. Its message lists the attempts, if there were several, and ends in what to type.
+
+    exporters, bounds: as `first_right` had them.
+    """
+    error, results, advice = log.error, log.results(), _what_to_type(log, exporters, bounds)
+    assert error is not None
+    error.attempts = tuple(results) if len(results) > 1 else ()
+    if isinstance(error, VerificationError) and isinstance(error.report, Report):
+        error.report = replace(error.report, attempts=results, call="", advice=advice)
+        # The first line, and the hint behind it, were written before anything else was tried.
+        said = str(error.args[0]).partition(f"\n{error.report.file or 'the exported graph'}: ")[0]
+        error.args = (f"{said}\n{text(error.report, row=False)}", *error.args[1:])
+        return error
+    tried = []
+    if len(results) > 1:
+        tried = [
+            f"{len(results)} attempts were made, and none is right:",
+            *(f"  {one}" for one in attempt_lines(results, str(error.args[0]))),
+        ]
+    error.args = ("\n".join([str(error.args[0]), *map(shown, tried), f"{_TITLE}{advice}"]), *error.args[1:])
+    return error
+
+
+def _what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds | None) -> str:
+    """The calls, the most promising first, as many as a line has room for.
+
+    exporters: those that were tried; none where one attempt was asked for.
+    """
+    if isinstance(log.shared.request.model, torch.jit.ScriptModule):
+        return _SCRIPTED
+    first, report = log.first, getattr(log.error, "report", None)
+    if bounds is None and isinstance(report, Report) and report.right_within:
+        narrow = first.call(log.shared.request, narrow=True)
+        return _first_that_fit(f"{narrow} delivers the file for the sizes at which it is right")
+    if not log.shared.several:
+        if log.failed and log.failed[0].branch and not (first.branches or first.plain):
+            return _first_that_fit(f"{replace(first, branches=True).call(log.shared.request)} exports both branches")
+        return _first_that_fit(f"{first.call(log.shared.request)} without attempts='asked' tries other ways")
+    # The trace exporter is no way out for torch.jit.script's errors, nor for itself.
+    if first.exporter == "dynamo" and "trace" not in exporters:
+        return _first_that_fit("onnxpatch.export(model, ..., exporter='auto') goes on with the trace exporter")
+    operator = next((one.operator for one in log.failed if one.operator), "")
+    if first.exporter == "trace" and "dynamo" not in exporters and translated_by_dynamo(operator):
+        return _first_that_fit(f"onnxpatch.export(model, ..., exporter='dynamo'): that exporter translates {operator}")
+    return _WHY
+
+
+def _first_that_fit(call: str) -> str:
+    """The call, and the doctor's where the line has room for it."""
+    both = f"{call}; {_WHY}"
+    return both if len(_TITLE + both) <= WIDTH else call
+
+
+_TRIES = 8  # exports at most
+
+
+def better_than_plain(log: AttemptLog, plain: Proven) -> tuple[Proven, str]:
+    """(the file to deliver, a note that names the patches at fault), if plain is right and the patched file is not.
+
+    The file to deliver is the export without just these patches, if it is right; else the plain one.
+    """
+    patched = [one for one in log.failed if _is_like(one, plain)]
+    if not patched:
+        return plain, ""
+    last = patched[-1]
+    suspects = list(last.patches)
+    known = tuple(name for one in patched for name in one.at_fault)
+    if not suspects:
+        return plain, _note(known, patched[0]) if known else ""
+    # Each try is an export: with one patch the answer is known.
+    guilty = suspects if len(suspects) == 1 else fewest(suspects, lambda some: _fails(log, last, some), _TRIES)
+    found = tuple(dict.fromkeys((*known, *guilty)))
+    note = _note(found, patched[0])
+    if len(guilty) == len(suspects) or log.over:  # without them no patch acts: that is the plain export
+        return plain, note
+    attempt = last.attempt.without(guilty)
+    # The search may have made this very attempt on its way.
+    outcome = log.outcome_of(attempt) or log.attempt(attempt)
+    return (outcome if isinstance(outcome, Proven) else plain), note
+
+
+def _is_like(failure: Failure, plain: Proven) -> bool:
+    """Whether an attempt differs from the plain one in its patches only."""
+    made = failure.attempt
+    # branches=True changes more than the patches: such a failure tells nothing about them.
+    return made.exporter == plain.attempt.exporter and not made.plain and not made.branches
+
+
+def _fails(log: AttemptLog, last: Failure, some: Sequence[str]) -> bool:
+    """Whether the export fails or is wrong with these patches alone."""
+    if log.over:
+        return False
+    attempt = last.attempt.without(name for name in last.patches if name not in some)
+    return isinstance(log.outcome_of(attempt) or log.attempt(attempt), Failure)
+
+
+def _note(names: Sequence[str], failure: Failure) -> str:
+    what = "patches" if len(names) > 1 else "patch"
+    return (
+        f"the {what} {', '.join(map(repr, names))} made this export worse, and plain torch.onnx.export is right "
+        f"({failure.error}): this report is what its author needs"
+    )

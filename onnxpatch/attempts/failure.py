@@ -13,8 +13,8 @@ import torch
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.diagnosis.lines import constructs as kinds
+from onnxpatch.diagnosis.lines.exporter_lines import operator_named
 from onnxpatch.diagnosis.lines.find_cause import construct_of_error
-from onnxpatch.diagnosis.lines.operator_lines import operator_named
 from onnxpatch.errors import OnnxpatchError, RefusedError, VerificationError, error_chain
 from onnxpatch.exporters.explain import place_of, reason, root_of, translated
 from onnxpatch.messages.user_code import frames_of, is_user_frame
@@ -82,7 +82,7 @@ def _of_refusal(
     decisions: Decisions | None,
     seconds: float,
 ) -> Failure:
-    root, patch = root_of(error.__cause__ or error), stand_in_of(error, planned)
+    root, patch = root_of(error.__cause__ or error), _stand_in_of(error, planned)
     module, line = place_of(error, model)
     failure = Failure(
         attempt, "refused", reason(error.__cause__ or error)[:_LONGEST], _path(module),
@@ -180,7 +180,7 @@ def _place(line: str) -> str:
     return line.rpartition("at ")[2].partition(" in ")[0]
 
 
-def stand_in_of(error: BaseException, patches: Sequence[Patch]) -> str:
+def _stand_in_of(error: BaseException, patches: Sequence[Patch]) -> str:
     """The name of the patch whose stand-in raised the error; "" for none.
 
     Functions in the file of a stand-in belong to it. A stand-in that calls a module of the model is not at fault for an

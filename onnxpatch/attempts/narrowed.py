@@ -16,7 +16,7 @@ from typing import Literal
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.one_attempt import Proven
-from onnxpatch.inputs.size_relations import relations
+from onnxpatch.inputs.dims import relations
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.size_bounds import SizeBound

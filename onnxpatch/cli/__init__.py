@@ -17,7 +17,7 @@ _EXTRA = ("typer", "rich", "jinja2", "click")
 
 def main() -> None:
     """Run the console script. Without the libraries of the extra `cli`, say how to install them, and exit with 2."""
-    open_missing_streams()
+    _open_missing_streams()
     try:
         from onnxpatch.cli.app import app
     except ModuleNotFoundError as error:
@@ -28,7 +28,7 @@ def main() -> None:
     app(prog_name="onnxpatch")
 
 
-def open_missing_streams() -> None:
+def _open_missing_streams() -> None:
     """Give stdin, stdout and stderr something to be, if they were closed; make the last two take any text.
 
     Otherwise the next file that is opened gets their number, and what C++ prints goes into it.

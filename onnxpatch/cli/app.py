@@ -34,7 +34,7 @@ class _ShortHelp:
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, at the width that click found."""
-        formatter.write(help_text(self, ctx, formatter.width))
+        formatter.write(_help_text(self, ctx, formatter.width))
 
     def get_params(self, ctx: object) -> list[Any]:
         """The parameters, also `--help`."""
@@ -165,7 +165,7 @@ _ARGUMENTS, _OPTIONS, _COMMANDS, _RESULT = "Arguments", "Options", "Commands", "
 _GROUPS = (_ARGUMENTS, _COMMANDS, "Input", "File", "Patches", "Where it fails", "Compare", _OPTIONS, _RESULT)
 
 
-def help_text(command: Any, context: Any, width: int) -> str:
+def _help_text(command: Any, context: Any, width: int) -> str:
     """The help of a command or of the program. width: of the terminal, of which at most 100 columns are used."""
     width, about = min(width, WIDTH), inspect.cleandoc(command.help or "")
     pieces = [piece.strip("{}") for piece in command.collect_usage_pieces(context)]

@@ -166,7 +166,7 @@ def _tensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         if not path.is_file():
             raise InputError(f"{path}: there is no such file")
-        refuse_oversized(path)
+        _refuse_oversized(path)
         return _safetensors(path) if path.suffix == ".safetensors" else _numpy(path)
     except ImportError as error:
         raise InputError(f"{path}: reading it needs {error.name}: pip install 'onnxpatch[cli]'") from None
@@ -197,7 +197,7 @@ def _native(value: NumpyArray) -> NumpyArray:
     return np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
 
 
-def refuse_oversized(path: Path) -> None:
+def _refuse_oversized(path: Path) -> None:
     """Raise InputError where a .npz or .npy would take more memory than allowed. Other files pass."""
     if path.suffix == ".npz" and zipfile.is_zipfile(path):
         _refuse_archive(path)

@@ -31,7 +31,7 @@ from onnxpatch.settings import Settings
 from onnxpatch.versions import versions
 
 if TYPE_CHECKING:
-    from onnxpatch.diagnosis.cures.operator_support import Operator
+    from onnxpatch.diagnosis.operator_support import Operator
     from onnxpatch.patching.registry import Patch
 
 
@@ -179,7 +179,7 @@ def ops(
 ) -> None:
     """List aten operators: how each exporter of the installed torch writes them, and the lowest opset they need."""
     with errors_in_one_line(debug):
-        from onnxpatch.diagnosis.cures.operator_support import operators
+        from onnxpatch.diagnosis.operator_support import operators
 
         chosen = checked_exporter(exporter)
         matching = [operator for operator in operators().values() if _is_like(operator, pattern)]

@@ -119,7 +119,7 @@ def _option(given: re.Match[str]) -> str:
 ProgressCallback = Callable[[str, int, int], None]  # (stage, done, total)
 
 
-def is_interactive() -> bool:
+def _is_interactive() -> bool:
     """Whether a person may be watching: stderr is a terminal, and this is not a CI job."""
     return sys.stderr.isatty() and not os.environ.get("CI")
 
@@ -165,7 +165,7 @@ def print_error(text: str) -> None:
 def progress(title: str) -> Iterator[ProgressCallback]:
     """Gives the block a callback that draws a bar on stderr; it does nothing where nobody is watching."""
     # A log would have a line for each step of the bar.
-    if not is_interactive():
+    if not _is_interactive():
         yield lambda stage, done, total: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

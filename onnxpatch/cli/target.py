@@ -31,7 +31,7 @@ from onnxpatch.cli.arrays import Array, ExampleSizes, read
 from onnxpatch.cli.options import names
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.dynamic_shapes import ShapesSpec
-from onnxpatch.inputs.example import ModelExample, declared_example
+from onnxpatch.inputs.given_model import ModelExample, declared_example
 from onnxpatch.inputs.leaves import Inputs, signature
 
 _FORM = "package.module:factory or script.py:factory, where factory() returns a torch.nn.Module"

@@ -30,7 +30,7 @@ from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module
 from onnxpatch.control_flow.module_containers import CONTAINERS, IndexedByData
 from onnxpatch.control_flow.optional_outputs.decorator import mark_of
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.module_walk import modules
+from onnxpatch.inputs.modules import modules
 from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.settings import Settings
 

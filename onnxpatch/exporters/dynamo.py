@@ -24,8 +24,8 @@ from onnxpatch.exporters.output_dtypes import cast_outputs
 from onnxpatch.exporters.request import ExportRequest, OpsetNotWritten
 from onnxpatch.exporters.same_sizes import same_sizes
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.size_expressions import has_operator
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.empty_scans import write_as_loops
 from onnxpatch.onnxfile.mapped_weights import LARGE, MOST_IN_ONE_FILE, take_in

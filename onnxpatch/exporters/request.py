@@ -15,7 +15,7 @@ from onnxpatch.errors import InputError, ScriptedModelError, UnknownExporterErro
 from onnxpatch.exporters.output_layout import OutputLayout
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
-from onnxpatch.inputs.example import ModelExample, declared_example
+from onnxpatch.inputs.given_model import ModelExample, declared_example
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_opset, check_surroundings, refuse_no_module
 from onnxpatch.settings import EXPORTERS, Exporter

@@ -16,9 +16,8 @@ from torch.utils.hooks import RemovableHandle
 
 from onnxpatch._torch import pytree
 from onnxpatch.exporters.opened_call import OpenedCall
-from onnxpatch.inputs.axis_specs import LeafSpec
+from onnxpatch.inputs.axis_specs import LeafSpec, has_operator
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.size_expressions import has_operator
 from onnxpatch.process import undone
 
 # (index of the leaf in the flattened call, axis)

@@ -1,7 +1,13 @@
-"""`export_generation`: the files that a loop needs to generate text or speech, each proven as `export` proves it."""
+"""`export_generation`: the files that a loop needs to generate text or speech, each proven as `export` proves it.
+
+For onnxruntime-genai there is `genai_config.json` beside a decoder's file. Its loop calls a file by the names in it,
+`past_key_values.%d.key` for each layer's keys. That its tokens are those of `model.generate` is measured in
+`benchmarks/results/elsewhere.md`.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -11,8 +17,9 @@ from typing import Any
 
 import torch
 
+from onnxpatch.errors import InputError
 from onnxpatch.export import export
-from onnxpatch.generation.genai import check_genai, write_genai
+from onnxpatch.generation.graphs import Part
 from onnxpatch.generation.parts import generation_parts
 from onnxpatch.patching.process_state import process_state_kept
 from onnxpatch.results.report import Report
@@ -58,7 +65,7 @@ def export_generation(
     """
     parts = generation_parts(model, inputs, dynamic_shapes)
     if genai:
-        check_genai(parts)
+        _check_genai(parts)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     reports: dict[str, Report] = {}
@@ -75,7 +82,63 @@ def export_generation(
         model.config.save_pretrained(made)  # type: ignore[union-attr, operator]
         model.generation_config.save_pretrained(made)  # type: ignore[union-attr, operator]
         if genai:
-            write_genai(model, parts[0], made)
+            _write_genai(model, parts[0], made)
         for file in made.iterdir():
             os.replace(file, place / file.name)
     return reports
+
+
+_PAST, _PRESENT = "past_key_values.%d.{}", "present.%d.{}"
+
+
+def _check_genai(parts: list[Part]) -> None:
+    """Raise InputError for anything but a decoder of one file whose every layer keeps keys and values."""
+    (part, *more) = parts
+    layers = getattr(part.kwargs.get("past_key_values"), "layers", ())
+    if more or "input_ids" not in part.kwargs or not layers or not all(hasattr(layer, "keys") for layer in layers):
+        raise InputError(
+            "genai=True writes genai_config.json for a decoder of one file that keeps keys and values, and this model "
+            "is exported otherwise: leave genai out, and run the folder with GenerationSession"
+        )
+
+
+def _write_genai(model: Any, part: Part, folder: Path) -> None:
+    """Write genai_config.json. part: the decoder, whose example has the sizes of its heads."""
+    config, settings = model.config.get_text_config(decoder=True), model.generation_config
+    layers = part.kwargs["past_key_values"].layers
+    _, kept_heads, _, width = layers[0].keys.shape
+    length = getattr(config, "max_position_embeddings", None) or 2048
+    ends = settings.eos_token_id if settings.eos_token_id is not None else config.eos_token_id
+    padding = next((one for one in (settings.pad_token_id, config.pad_token_id, ends, 0) if one is not None), 0)
+    inputs = {name: name for name in part.kwargs if name != "past_key_values"}
+    states = {"past_key_names": _PAST.format("key"), "past_value_names": _PAST.format("value")}
+    written = {
+        "model": {
+            "type": config.model_type,
+            "bos_token_id": settings.bos_token_id if settings.bos_token_id is not None else 0,
+            "eos_token_id": ends
+            if ends is not None
+            else config.vocab_size,  # genai asks for one: a token that never comes
+            "pad_token_id": padding[0] if isinstance(padding, list) else padding,
+            "vocab_size": config.vocab_size,
+            "context_length": length,
+            "decoder": {
+                "filename": part.file,
+                "session_options": {"provider_options": []},
+                "hidden_size": config.hidden_size,
+                "head_size": width,
+                "num_attention_heads": config.num_attention_heads,
+                "num_key_value_heads": kept_heads,
+                "num_hidden_layers": len(layers),
+                "inputs": {**inputs, **states},
+                "outputs": {
+                    "logits": "logits",
+                    "present_key_names": _PRESENT.format("key"),
+                    "present_value_names": _PRESENT.format("value"),
+                },
+            },
+        },
+        # The file gives longer keys and values back, in memory of their own.
+        "search": {"max_length": length, "past_present_share_buffer": False, "do_sample": bool(settings.do_sample)},
+    }
+    (folder / "genai_config.json").write_text(json.dumps(written, indent=2), encoding="utf-8")

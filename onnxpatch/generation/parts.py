@@ -15,8 +15,21 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.modules import Decoder, Encoder, FirstStep, NextStep, OneToken
-from onnxpatch.generation.part import BATCH, PAST, SOURCE, STATES, TOKENS, TOTAL, Inputs, Part
+from onnxpatch.generation.graphs import (
+    BATCH,
+    PAST,
+    SOURCE,
+    STATES,
+    TOKENS,
+    TOTAL,
+    Decoder,
+    Encoder,
+    FirstStep,
+    Inputs,
+    NextStep,
+    OneToken,
+    Part,
+)
 from onnxpatch.generation.vision import reads_images, vision_parts
 from onnxpatch.inputs.caches import closed, is_cache, opened
 from onnxpatch.messages.text import said_by

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.modules import Decoder, Embeddings, ImageFeatures
-from onnxpatch.generation.part import BATCH, NEW, Inputs, Part
-from onnxpatch.generation.vision_turns import axial_places, places_taken, with_images
+from onnxpatch.generation.graphs import BATCH, NEW, Decoder, Embeddings, ImageFeatures, Inputs, Part
+from onnxpatch.generation.turns import axial_places, places_taken, with_images
 
 _SAME = 1e-3  # of the largest logit
 

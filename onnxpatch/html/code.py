@@ -86,12 +86,12 @@ def _is_string(node: ast.AST) -> bool:
 
 def coloured(text: str) -> str:
     """Python code as an HTML block, coloured where pygments is installed."""
-    lines = "\n".join(coloured_lines(text))
+    lines = "\n".join(_coloured_lines(text))
     # tabindex: a block that scrolls is moved by the keyboard only once it has the focus.
     return f'<div class="code" tabindex="0"><pre>{lines}</pre></div>'
 
 
-def coloured_lines(text: str) -> list[str]:
+def _coloured_lines(text: str) -> list[str]:
     """The lines of Python code as HTML. No element goes over a line's end, so that lines can be shown one by one."""
     try:
         from pygments import highlight
@@ -133,4 +133,4 @@ def _coloured(lines: list[str], first: int, last: int) -> list[str]:
     plain = [line.rstrip("\r\n").expandtabs(4) for line in lines]
     margin = min((len(line) - len(line.lstrip()) for line in plain[first - 1 : last] if line.strip()), default=0)
     bare = [line.removeprefix(" " * margin) for line in plain]
-    return coloured_lines("\n".join(bare))[first - 1 : last]
+    return _coloured_lines("\n".join(bare))[first - 1 : last]

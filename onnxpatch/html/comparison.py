@@ -206,7 +206,7 @@ def _graph(file: str | os.PathLike[str] | None) -> Any:
 
 
 @dataclass(frozen=True)
-class FileValue:
+class _FileValue:
     """One input or output. shape: sizes, and the names of those that are free."""
 
     name: str
@@ -214,18 +214,18 @@ class FileValue:
     shape: list[tuple[str, bool]]
 
 
-def inputs(proto: ModelProto) -> list[FileValue]:
+def inputs(proto: ModelProto) -> list[_FileValue]:
     """The inputs, without the weights that old files list among them."""
     weights = {initializer.name for initializer in proto.graph.initializer}
     return _values(value for value in proto.graph.input if value.name not in weights)
 
 
-def outputs(proto: ModelProto) -> list[FileValue]:
+def outputs(proto: ModelProto) -> list[_FileValue]:
     """The outputs."""
     return _values(proto.graph.output)
 
 
-def _values(declared: Iterable[ValueInfoProto]) -> list[FileValue]:
+def _values(declared: Iterable[ValueInfoProto]) -> list[_FileValue]:
     found = []
     for value in declared:
         tensor = value.type.tensor_type
@@ -233,7 +233,7 @@ def _values(declared: Iterable[ValueInfoProto]) -> list[FileValue]:
             (str(d.dim_value), False) if d.HasField("dim_value") else (d.dim_param or "?", True)
             for d in tensor.shape.dim
         ]
-        found.append(FileValue(value.name, dtype_name(tensor.elem_type) if tensor.elem_type else "optional", dims))
+        found.append(_FileValue(value.name, dtype_name(tensor.elem_type) if tensor.elem_type else "optional", dims))
     return found
 
 

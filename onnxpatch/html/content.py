@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _MOST_DRAWN = 12
 
 
-class Drawing(TypedDict):
+class _Drawing(TypedDict):
     """One module's part of the graph, drawn for each side. sides: (side, SVG or "")."""
 
     path: str
@@ -110,10 +110,10 @@ def operators(comparison: Comparison) -> list[tuple[str, list[int]]]:
     return sorted(rows, key=lambda row: (-abs(row[1][-1] - row[1][0]), -row[1][-1], row[0]))
 
 
-def drawings(comparison: Comparison) -> tuple[list[Drawing], list[str]]:
+def drawings(comparison: Comparison) -> tuple[list[_Drawing], list[str]]:
     """The first modules that are swapped or whose part of the graph changed, drawn; and the paths of the others."""
     swapped = [swap.path for swap in comparison.plan.swaps] if comparison.plan else []
-    drawn: list[Drawing] = []
+    drawn: list[_Drawing] = []
     paths = list(dict.fromkeys([*swapped, *_changed(comparison.sides)]))
     while paths and len(drawn) < _MOST_DRAWN:
         path = paths.pop(0)
@@ -184,7 +184,7 @@ _LAST = 92.0
 
 
 @dataclass(frozen=True)
-class Mark:
+class _Mark:
     """One side at one probe. left: per cent of the axis. kind: plain or patched, for the colour."""
 
     kind: str
@@ -194,11 +194,11 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class PlotRow:
+class _PlotRow:
     """One probe. text: what every side is there, for those who do not see the marks."""
 
     label: str
-    marks: tuple[Mark, ...]
+    marks: tuple[_Mark, ...]
     text: str
 
 
@@ -206,7 +206,7 @@ class PlotRow:
 class _Plot:
     """rows: in the order of the probes. allowed: where the tolerance is, per cent. ticks: (per cent, text)."""
 
-    rows: list[PlotRow]
+    rows: list[_PlotRow]
     allowed: float
     tolerance: float
     ticks: list[tuple[float, str]]
@@ -231,16 +231,16 @@ def plot(comparison: Comparison) -> _Plot | None:
     return _Plot(rows, _left(tolerance), tolerance, [*ticks, (_REFUSED, "×")])
 
 
-def _row(label: str, checks: list[tuple[bool, Checked]]) -> PlotRow:
+def _row(label: str, checks: list[tuple[bool, Checked]]) -> _PlotRow:
     marks = tuple(_mark("patched" if result else "plain", check) for result, check in checks)
-    return PlotRow(label, marks, "; ".join(mark.text for mark in marks))
+    return _PlotRow(label, marks, "; ".join(mark.text for mark in marks))
 
 
-def _mark(kind: str, check: Checked) -> Mark:
+def _mark(kind: str, check: Checked) -> _Mark:
     if check.status == "refused" or math.isnan(check.relative):
-        return Mark(kind, "cross", _REFUSED, f"{kind}: {STATUS.get(check.status, check.status)}")
+        return _Mark(kind, "cross", _REFUSED, f"{kind}: {STATUS.get(check.status, check.status)}")
     text = f"{kind}: {STATUS.get(check.status, check.status)}, relative error {check.relative:.1e}"
-    return Mark(kind, "" if check.ok else "bad", _left(check.relative), text)
+    return _Mark(kind, "" if check.ok else "bad", _left(check.relative), text)
 
 
 def _left(error: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from onnxpatch.html.code import LinePair, pair
-from onnxpatch.inputs.module_walk import modules
+from onnxpatch.inputs.modules import modules
 from onnxpatch.messages.text import counted
 from onnxpatch.patching.plan import Plan, Swap
 from onnxpatch.patching.registry import Patch

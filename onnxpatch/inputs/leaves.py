@@ -74,7 +74,7 @@ class Inputs:
     kwargs: dict[str, Any]
 
     def __init__(self, model: torch.nn.Module, args: ExampleArgs, kwargs: Kwargs | None = None) -> None:
-        given = pytree.tree_map(_as_tensor, split_kwargs(model, args, kwargs), is_leaf=is_cache)
+        given = pytree.tree_map(_as_tensor, _split_kwargs(model, args, kwargs), is_leaf=is_cache)
         self.given = Call(*given)
         self.has_caches = has_caches(given)
         self.args, self.kwargs = opened(given) if self.has_caches else given
@@ -143,7 +143,7 @@ def _as_tensor(value: object) -> object:
     return torch.from_numpy(np.asarray(value, order="C")) if isinstance(value, np.ndarray) else value
 
 
-def split_kwargs(
+def _split_kwargs(
     model: torch.nn.Module, args: ExampleArgs, kwargs: Kwargs | None
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """(args, kwargs) after torch.onnx.export's conventions.

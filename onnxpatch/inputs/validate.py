@@ -15,8 +15,7 @@ from torch.nn.parameter import is_lazy
 from onnxpatch._torch import exporting
 from onnxpatch._torch.one_export import forked_inside
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.module_walk import modules
-from onnxpatch.inputs.offloaded import offloaded
+from onnxpatch.inputs.modules import modules, offloaded
 from onnxpatch.messages.text import said_by
 
 _LOWEST_OPSET = 7  # the lowest that torch's exporters write

@@ -18,8 +18,7 @@ import torch
 
 from onnxpatch._torch.dispatch_modes import Writes, count_writes, storage_key
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch.inputs.held_containers import HeldContainers
-from onnxpatch.inputs.held_objects import MISSING, HeldObjects
+from onnxpatch.inputs.held_objects import MISSING, HeldContainers, HeldObjects
 
 __all__ = ["MISSING", "Bindings", "Key", "Snapshot", "restore_training"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
-from onnxpatch.inputs.module_walk import modules
+from onnxpatch.inputs.modules import modules
 from onnxpatch.inputs.validate import check_opset, refuse_no_module
 from onnxpatch.messages.text import counted, one_line, table
 from onnxpatch.patching import decorators

@@ -268,7 +268,7 @@ class AttemptResult:
     bytes: int | None = None
 
 
-def attempt_row(one: AttemptResult) -> tuple[str, ...]:
+def _attempt_row(one: AttemptResult) -> tuple[str, ...]:
     """The cells of one attempt: attempt, verdict, seconds, what failed."""
     where = (f"in {one.module}" if one.module else "", one.line, one.stand_in and f"the stand-in of {one.stand_in!r}")
     place = ", ".join(part for part in where if part)
@@ -293,7 +293,7 @@ def attempt_lines(attempts: Sequence[AttemptResult], said: str = "") -> list[str
 
 
 def _line(number: int, one: AttemptResult) -> str:
-    name, verdict, _, found = attempt_row(replace(one, error=clipped(one.error, _LONGEST)))
+    name, verdict, _, found = _attempt_row(replace(one, error=clipped(one.error, _LONGEST)))
     said = f"attempt {number}{f', {name}' if number > 1 else ''}: {verdict} after {in_seconds(one.seconds)}"
     return said + (f": {found}" if found else "")
 

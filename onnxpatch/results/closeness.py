@@ -50,7 +50,7 @@ class Closeness:
 
 
 @dataclass(frozen=True)
-class Distance:
+class _Distance:
     """How far one output is from eager's, over all comparisons."""
 
     output: str
@@ -76,13 +76,13 @@ def closeness(text: str) -> Closeness:
     raise InputError(f"compare={text!r}: give one of {known}, with a threshold of your own from 0 to 1 or without")
 
 
-def distances(checks: Sequence[Checked]) -> list[Distance]:
+def distances(checks: Sequence[Checked]) -> list[_Distance]:
     """One for each output, in order."""
     found: dict[str, list[OutputParity]] = {}
     for one in (one for check in checks for one in check.outputs if math.prod(one.shape)):
         found.setdefault(one.name, []).append(one)
     return [
-        Distance(name, _known(min, [o.cosine for o in ones]), _pooled(ones), _known(max, [o.relative for o in ones]))
+        _Distance(name, _known(min, [o.cosine for o in ones]), _pooled(ones), _known(max, [o.relative for o in ones]))
         for name, ones in found.items()
     ]
 

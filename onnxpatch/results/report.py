@@ -58,8 +58,8 @@ class Report(Outcome):
         """Plain values only; `schema` counts the layout's versions."""
         # What the exporter returned is for callers in Python.
         names = [f.name for f in dataclasses.fields(self) if f.name != "program"]
-        body = {name: json_value(getattr(self, name)) for name in names}
-        told = {"ok": self.ok, "verdict": self.verdict, "covered": self.covered, "worst": json_value(self.worst)}
+        body = {name: _json_value(getattr(self, name)) for name in names}
+        told = {"ok": self.ok, "verdict": self.verdict, "covered": self.covered, "worst": _json_value(self.worst)}
         return {"schema": SCHEMA, **told, **body}
 
     def to_json(self, indent: int | None = 2) -> str:
@@ -78,15 +78,15 @@ class Report(Outcome):
         return notebook(self)
 
 
-def json_value(value: object) -> object:
+def _json_value(value: object) -> object:
     """The value with dicts, lists, strings, numbers, bools and None only. A dataclass with `ok` gets that key too."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        fields = {field.name: _json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
         return fields | ({"ok": value.ok} if hasattr(value, "ok") else {})
     if isinstance(value, dict):
-        return {str(key): json_value(item) for key, item in value.items()}
+        return {str(key): _json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxpatch._torch.guards import compiled_condition, size_conditions
+from onnxpatch.inputs.axis_specs import SizeExpression
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.size_expressions import SizeExpression
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 

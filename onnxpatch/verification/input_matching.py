@@ -11,9 +11,9 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs, Leaf
-from onnxpatch.inputs.size_expressions import has_operator
 from onnxpatch.onnxfile.graph import dtype_name
 from onnxpatch.onnxfile.runtime import Graph
 

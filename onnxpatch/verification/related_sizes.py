@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 
-from onnxpatch.inputs.size_relations import SizeRelation, relations, sizes_with
+from onnxpatch.inputs.dims import SizeRelation, relations, sizes_with
 from onnxpatch.results.checks import Checked, RightWithin
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe

@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from onnxpatch.errors import RunError
-from onnxpatch.inputs.dims import DynamicDim
-from onnxpatch.inputs.size_relations import SizeRelation
+from onnxpatch.inputs.dims import DynamicDim, SizeRelation
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.graph import drawing, unfed_outputs
 from onnxpatch.onnxfile.runtime import Graph

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from onnxpatch import doctor
 from onnxpatch.decisions.place import Site, model_lines
 from onnxpatch.diagnosis.lines import constructs, line_bisect
+from onnxpatch.diagnosis.lines.constructs import statement_at
 from onnxpatch.diagnosis.lines.execution_trace import diverging_lines, other_numbers, trace_execution
 from onnxpatch.diagnosis.lines.find_cause import caught_exception_lines
-from onnxpatch.diagnosis.lines.statements import statement_at
 from onnxpatch.diagnosis.parts.isolated_module import case_of
 from onnxpatch.diagnosis.parts.module_calls import Unit, record
-from onnxpatch.diagnosis.trials.trial import Subject, Trial
+from onnxpatch.diagnosis.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.registry import Registry
 from onnxpatch.verification.eager import Eager

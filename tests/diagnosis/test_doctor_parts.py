@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from onnxpatch import doctor
+from onnxpatch.diagnosis.part_export import attempt, check_captured
 from onnxpatch.diagnosis.parts import search
 from onnxpatch.diagnosis.parts.isolated_module import case_of
 from onnxpatch.diagnosis.parts.module_calls import Unit, call_tree, record
-from onnxpatch.diagnosis.parts.named_parts import named_parts
-from onnxpatch.diagnosis.trials.attempt import attempt, check_captured
-from onnxpatch.diagnosis.trials.trial import Subject, Trial
+from onnxpatch.diagnosis.parts.search import named_parts
+from onnxpatch.diagnosis.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.probe import Probe
 from tests.diagnosis.failing_models.hosts import Flat, Net

@@ -11,9 +11,9 @@ from torch.export import Dim
 import onnxpatch
 from onnxpatch import InputError
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.axis_specs import parsed
 from onnxpatch.inputs.dims import dynamic_dims, shape_at
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.size_expressions import parsed
 from tests.verified_models import Nested, Right
 
 

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 
 from onnxpatch.inputs import dynamic_shapes as shapes
-from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
+from onnxpatch.inputs.dims import DynamicDim, dynamic_dims, relations, sizes_with
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.size_relations import relations, sizes_with
 
 
 def dims(*sizes: tuple[str, int]) -> list[DynamicDim]:

@@ -12,17 +12,19 @@ input, the graph is wrong there; a branch that both take the same way does no ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 
 import torch
 
 from onnxpatch.decisions.place import Site, owner
-from onnxpatch.diagnosis.lines.statements import Statement
-from onnxpatch.diagnosis.lines.trace_function import TraceFunction, tracing_with
+from onnxpatch.diagnosis.lines.constructs import Statement
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.messages.user_code import is_user_frame, package_of
+from onnxpatch.process import undone
 from onnxpatch.verification.eager import Eager
 
 _MOST_STEPS = 200_000  # instructions that are traced in one run
@@ -139,3 +141,16 @@ def other_numbers(one: ExecutionTrace, other: ExecutionTrace) -> set[Key]:
     """Watched statements whose Python numbers differ between two runs, as (file, first line)."""
     shared = one.numbers.keys() & other.numbers.keys()
     return {key for key in shared if one.numbers[key] != other.numbers[key]}
+
+
+TraceFunction = Callable[[FrameType, str, object], "TraceFunction | None"]
+"""Called with (frame, event, argument); returns the function for the lines of that frame, or None."""
+
+
+@contextlib.contextmanager
+def tracing_with(follow: TraceFunction) -> Iterator[None]:
+    """Inside the block, `follow` is the trace function of this thread. Debuggers and coverage get theirs back."""
+    before = sys.gettrace()
+    with undone(lambda: sys.settrace(before)):
+        sys.settrace(follow)
+        yield

@@ -20,10 +20,10 @@ from types import CodeType, FrameType
 import torch
 
 from onnxpatch.decisions.place import Site
-from onnxpatch.diagnosis.lines.trace_function import TraceFunction, tracing_with
+from onnxpatch.diagnosis.lines.execution_trace import TraceFunction, tracing_with
 from onnxpatch.diagnosis.parts.isolated_module import IsolatedModule
 from onnxpatch.diagnosis.parts.module_calls import Unit
-from onnxpatch.diagnosis.trials.trial import Subject, Trial
+from onnxpatch.diagnosis.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Eager
 

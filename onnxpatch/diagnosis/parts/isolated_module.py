@@ -49,7 +49,7 @@ class Case:
     def key(self) -> tuple[object, ...]:
         """Class and configuration of the unit, shapes and dtypes at every probe: equal keys export alike."""
         shapes = tuple(_shape_key(v) for probe in self.probes for v in probe.values)
-        return config_key(self.unit.module), self.unit.method, shapes
+        return _config_key(self.unit.module), self.unit.method, shapes
 
 
 class IsolatedModule(torch.nn.Module):
@@ -75,14 +75,14 @@ class IsolatedModule(torch.nn.Module):
         args, kwargs = self.call_of(tensors)
         through_call = self._method == "forward" and not self.direct
         call = self.module if through_call else getattr(self.module, self._method)
-        return as_tensors(output_leaves(call(*args, **kwargs)), self._output_roles)
+        return _as_tensors(output_leaves(call(*args, **kwargs)), self._output_roles)
 
 
 def _from_input(role: Role, tensor: torch.Tensor) -> torch.Tensor | int:
     return tensor.shape[0] if role == "size" else tensor
 
 
-def as_tensors(outputs: Sequence[object], roles: Sequence[Role]) -> tuple[torch.Tensor, ...]:
+def _as_tensors(outputs: Sequence[object], roles: Sequence[Role]) -> tuple[torch.Tensor, ...]:
     """The outputs of a unit as tensors; a size as a tensor of zeros of that length, constants left out."""
     tensors: list[torch.Tensor] = []
     for role, value in zip(roles, outputs, strict=False):
@@ -168,7 +168,7 @@ def _equal(a: object, b: object) -> bool:
 
 def _probe(call: RecordedCall, probe: Probe, roles: Sequence[Role], output_roles: Sequence[Role]) -> Probe:
     values = [_as_input(r, v) for r, v in zip(roles, call.inputs.leaves, strict=True) if r != "constant"]
-    return Probe(probe.label, probe.kind, probe.sizes, values, as_tensors(call.outputs, output_roles))
+    return Probe(probe.label, probe.kind, probe.sizes, values, _as_tensors(call.outputs, output_roles))
 
 
 def _as_input(role: Role, value: object) -> torch.Tensor:
@@ -201,13 +201,13 @@ def _specs(probes: Sequence[Probe]) -> list[LeafSpec]:
 
 
 # ------------------------------------------------------------------ equal modules
-def config_key(module: torch.nn.Module) -> tuple[object, ...]:
+def _config_key(module: torch.nn.Module) -> tuple[object, ...]:
     """Classes, plain attributes and shapes of a module and its children: equal where they export alike."""
     tensors = [(n, _shape_key(t)) for n, t in (*module._parameters.items(), *module._buffers.items())]
     # Attributes that decide what forward does are nearly always plain; objects would make every module unlike the
     # others.
     plain = [(n, v) for n, v in sorted(vars(module).items()) if isinstance(v, bool | int | float | str | tuple)]
-    children = tuple((n, config_key(c)) for n, c in module._modules.items() if c is not None)
+    children = tuple((n, _config_key(c)) for n, c in module._modules.items() if c is not None)
     return type(module), tuple(tensors), repr(plain), children
 
 

@@ -22,7 +22,7 @@ import torch
 
 from onnxpatch.diagnosis.parts.nested_values import Value, opened, output_leaves
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.inputs.module_walk import modules
+from onnxpatch.inputs.modules import modules
 from onnxpatch.messages.user_code import is_user_frame
 from onnxpatch.process import undone
 from onnxpatch.verification.eager import Eager

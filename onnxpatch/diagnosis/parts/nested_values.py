@@ -22,7 +22,7 @@ from onnxpatch._torch import pytree
 _DEEPEST = 3  # objects inside objects: deep enough for caches of layers, and an end for those that refer to each other
 
 
-class Form(NamedTuple):
+class _Form(NamedTuple):
     """The containers of a value without its leaves.
 
     spec: the pytree; objects: for each of its leaves the object that was opened there and the form of its attributes,
@@ -30,7 +30,7 @@ class Form(NamedTuple):
     """
 
     spec: pytree.TreeSpec
-    objects: tuple[tuple[object, Form] | None, ...]
+    objects: tuple[tuple[object, _Form] | None, ...]
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Value:
     """A nested value as its leaves and its form."""
 
     leaves: list[object]
-    form: Form
+    form: _Form
 
     def rebuild(self, leaves: Sequence[object]) -> Any:
         """The value with other leaves, in the same order. Containers and objects are new."""
@@ -55,16 +55,16 @@ def opened(value: object) -> Value:
     return Value(leaves, _open(value, leaves, _DEEPEST))
 
 
-def _open(value: object, into: list[object], depth: int) -> Form:
+def _open(value: object, into: list[object], depth: int) -> _Form:
     flat, spec = pytree.tree_flatten(value)
-    objects: list[tuple[object, Form] | None] = []
+    objects: list[tuple[object, _Form] | None] = []
     for leaf in flat:
         if depth and _has_tensor_attributes(leaf):
             objects.append((leaf, _open(dict(vars(leaf)), into, depth - 1)))
         else:
             into.append(leaf)
             objects.append(None)
-    return Form(spec, tuple(objects))
+    return _Form(spec, tuple(objects))
 
 
 def _has_tensor_attributes(leaf: object) -> bool:
@@ -74,7 +74,7 @@ def _has_tensor_attributes(leaf: object) -> bool:
     return any(isinstance(v, torch.Tensor) for v in vars(leaf).values())
 
 
-def _rebuild(form: Form, leaves: Iterator[object]) -> Any:
+def _rebuild(form: _Form, leaves: Iterator[object]) -> Any:
     flat = []
     for part in form.objects:
         if part is None:
@@ -88,7 +88,7 @@ def _rebuild(form: Form, leaves: Iterator[object]) -> Any:
     return pytree.tree_unflatten(flat, form.spec)
 
 
-def form_key(form: Form) -> FormKey:
+def form_key(form: _Form) -> FormKey:
     """A key that is equal for two forms with the same containers and classes, whatever objects they were read from."""
     return str(form.spec), tuple(None if p is None else (type(p[0]), form_key(p[1])) for p in form.objects)
 

@@ -9,9 +9,9 @@ from the whole model: where a part fails and none of the parts that it calls exp
         attention    right
         rope         refused         calls nothing that fails: at fault
 
-Two shortcuts: parts that the error itself names are tried first (`named_parts.py`), and where one export of the whole
-model takes long, the search goes from the smallest parts up (`bottom_up.py`). Parts of equal class, configuration and
-shapes share one verdict.
+Two shortcuts: parts that the error itself names are tried first (`named_parts`), and where one export of the whole
+model takes long, the search goes from the smallest parts up (`_search_bottom_up`). Parts of equal class, configuration
+and shapes share one verdict.
 """
 
 from __future__ import annotations
@@ -19,13 +19,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import torch
+
+from onnxpatch.decisions.place import Site
+from onnxpatch.diagnosis.lines.exporter_lines import broken_conditions, operator_in, operator_nodes
 from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject, plain_layer
 from onnxpatch.diagnosis.parts.isolated_module import Case, case_of, scriptable
 from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit, call_tree, record
-from onnxpatch.diagnosis.parts.named_parts import named_parts
-from onnxpatch.diagnosis.parts.part_trials import PartTrials, explained, other_reason
-from onnxpatch.diagnosis.parts.whole_model import leaves_defaults, right_when_wrapped
-from onnxpatch.diagnosis.trials.trial import Subject, Trial
+from onnxpatch.diagnosis.parts.part_trials import (
+    PartTrials,
+    explained,
+    leaves_defaults,
+    other_reason,
+    right_when_wrapped,
+)
+from onnxpatch.diagnosis.trial import Subject, Trial
 
 _SHARE_OF_ONE = 1 / 6  # of the time that is left, for one part
 _SHARE_AFTER_FIND = 1 / 3  # of the time, after which the search ends once a part was found
@@ -89,7 +97,7 @@ class Search(PartTrials):
         assert self.tree is not None
         if self.exporter != "dynamo" or self.whole.seconds < _LONG * self.budget:
             return []
-        return search_bottom_up(self)
+        return _search_bottom_up(self)
 
     # -------------------------------------------------------------- one level down
     def _descend(self, unit: Unit, subject: Subject, trial: Trial, blame: bool = True) -> list[FailingPart]:
@@ -170,7 +178,7 @@ class _Level:
     doubtful: list[tuple[Unit, Case]] = field(default_factory=list)
 
 
-def search_bottom_up(search: PartTrials) -> list[FailingPart]:
+def _search_bottom_up(search: PartTrials) -> list[FailingPart]:
     """The smallest parts that fail as the whole model does; where none does, those that take too long alone."""
     assert search.tree is not None
     found: list[FailingPart] = []
@@ -232,3 +240,48 @@ def _units_within(tree: CallTree, unit: Unit) -> dict[Key, Unit]:
                 found[child.key] = child
                 pending.append(child)
     return found
+
+
+def named_parts(tree: CallTree, trial: Trial, subject: Subject) -> list[Unit]:
+    """Units below the root, the likeliest first.
+
+    Named are: the module that calls the operator in the error, the module whose line raised it, and modules with a
+    condition on sizes that is false where the graph is wrong (of an export that did not end: false at any probe).
+    """
+    known = {unit.key: unit for units in tree.below.values() for unit in units}
+    found = (unit for unit in _named(tree, known, trial, subject) if unit.key != tree.root.key)
+    return list(dict.fromkeys(found))
+
+
+def _named(tree: CallTree, known: dict[tuple[int, str], Unit], trial: Trial, subject: Subject) -> Iterator[Unit]:
+    refused = list(_from_error(known, trial)) if trial.status in ("refused", "slow") else []
+    yield from refused
+    # An error that names a module is better evidence than a condition that is false somewhere.
+    for stack in broken_conditions(trial, subject) if not refused or trial.status == "slow" else ():
+        yield from list(_units(iter(stack), known))[:1]
+
+
+def _from_error(known: dict[tuple[int, str], Unit], trial: Trial) -> Iterator[Unit]:
+    """The units that an error names; for an export that took too long, those that ran when time was up."""
+    paths = {unit.path: unit for unit in known.values() if unit.method == "forward"}
+    yield from (paths[path] for path in _operator_paths(trial) if path in paths)
+    yield from _units(reversed(trial.places), known)
+
+
+def _units(places: Iterator[Site], known: dict[tuple[int, str], Unit]) -> Iterator[Unit]:
+    """The unit of the innermost module on a stack, if it has one; places: innermost first."""
+    for place in places:
+        if isinstance(place.module, torch.nn.Module):
+            unit = known.get((id(place.module), place.function)) or known.get((id(place.module), "forward"))
+            if unit is not None:
+                yield unit
+            return
+
+
+def _operator_paths(trial: Trial) -> Iterator[str]:
+    operator = operator_in(trial)
+    for node in operator_nodes(trial.captured, operator) if operator and trial.captured is not None else ():
+        # By module, outermost first: (path, class).
+        module_stack: dict[str, tuple[str, object]] = node.meta.get("nn_module_stack") or {}
+        if module_stack:
+            yield str(list(module_stack.values())[-1][0])

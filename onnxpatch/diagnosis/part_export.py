@@ -25,7 +25,7 @@ from onnxpatch._torch.function_modes import TraceErrorRecovery
 from onnxpatch._torch.one_export import one_export
 from onnxpatch._torch.quiet import quiet_exporters
 from onnxpatch.decisions.place import lines_of_error, lines_of_stack
-from onnxpatch.diagnosis.trials.trial import CaughtError, Condition, Subject, Trial
+from onnxpatch.diagnosis.trial import CaughtError, Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.dynamo import torch_shapes
 from onnxpatch.exporters.opened_call import opened_call

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
-from onnxpatch.diagnosis.cures.patch_bisect import Step, applied, steps_of
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause
-from onnxpatch.diagnosis.trials.trial import Subject, Trial
+from onnxpatch.diagnosis.patch_bisect import Step, applied, steps_of
+from onnxpatch.diagnosis.trial import Subject, Trial
 from onnxpatch.patched import patched
 from onnxpatch.patching.plan import Plan
 from onnxpatch.patching.plan import plan as make_plan

@@ -1,13 +1,41 @@
-"""The graphs of a loop as modules around a model of transformers: tensors and caches in, tensors and caches out."""
+"""The graphs of a generation loop: `Part`, one with its example, and the modules around a model of transformers.
+
+Tensors and caches go in, tensors and caches come out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any
 
 import torch
 from torch import nn
+
+# The names of axes that tools for language models know.
+BATCH, NEW, PAST, SOURCE = "batch_size", "sequence_length", "past_sequence_length", "encoder_sequence_length"
+TOTAL = f"{PAST} + {NEW}"
+TOKENS = {0: BATCH, 1: NEW}
+STATES = {0: BATCH, 2: PAST}
+
+Inputs = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One graph: its file, its module, what to export it with, and inputs to compare it at beside the kit's own.
+
+    note: for its report, what of the model is not in it.
+    """
+
+    file: str
+    module: nn.Module
+    kwargs: dict[str, Any]
+    shapes: dict[str, Any]
+    data: Sequence[dict[str, Any]] = ()
+    output_names: list[str] = field(default_factory=list)
+    note: str = ""
 
 
 class _Around(nn.Module):

@@ -62,7 +62,7 @@ def operators() -> dict[str, Operator]:
             status = "translated"
         elif name in decompositions or operator_tables.is_composite(name):
             status = "decomposed"
-        used = onnx_operators(translations.get(name, ()))
+        used = _onnx_operators(translations.get(name, ()))
         # The TorchScript exporter's symbolics are registered without an overload.
         found[name] = Operator(name, status, symbolics.get(name.partition(".")[0]), used)
     return found
@@ -122,7 +122,7 @@ def introduced() -> dict[str, int]:
     return first
 
 
-def onnx_operators(functions: Iterable[Translation]) -> dict[str, int]:
+def _onnx_operators(functions: Iterable[Translation]) -> dict[str, int]:
     """The ONNX operators that translation functions write, each with the opset that introduced it.
 
     Those of the functions that they call are included; variants of a translation count together.

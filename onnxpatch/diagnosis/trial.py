@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import sympy
     from torch.onnx import ONNXProgram
 
+
 Status = Literal["right", "silent", "refused", "slow", "untested"]
 Stack = tuple[Site, ...]
 """Lines of the user's code, innermost first."""

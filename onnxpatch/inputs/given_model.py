@@ -1,4 +1,10 @@
-"""Models as people hold them, a captured program, a function, a method or a wrapper, as the module to export."""
+"""What people hand over as a model, as the module to export: a captured program, a function, a method or a wrapper; and
+the example that a model declares itself, used where the caller gives no arguments.
+
+An example is looked for in this order: `torch.onnx.ExportableModule` (its `example_arguments()`), then `example_inputs`
+(timm and others), `dummy_inputs` (transformers), `example_input_array` (Lightning); each may be an attribute or a
+method.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,15 @@ import functools
 import inspect
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+
+from onnxpatch.inputs.dynamic_shapes import ShapesSpec
+from onnxpatch.inputs.leaves import ExampleArgs, Kwargs, signature
 
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
@@ -156,3 +166,46 @@ def _held(value: Any) -> Iterator[tuple[str, object]]:
         yield from (("model", one) for one in value)
     elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType | torch.Tensor):
         yield from vars(value).items()
+
+
+_ATTRIBUTES = ("example_inputs", "dummy_inputs", "example_input_array")
+
+
+@dataclass
+class ModelExample:
+    """An example call, and what else the model declares about its export. None: the model says nothing about it."""
+
+    args: ExampleArgs = ()
+    kwargs: Kwargs | None = None
+    dynamic_shapes: ShapesSpec = None
+    input_names: Sequence[str] | None = None
+    output_names: Sequence[str] | None = None
+
+
+def declared_example(model: torch.nn.Module) -> ModelExample | None:
+    """The example that `model` declares, or None. Methods are called, attributes read; what they raise passes."""
+    sig = signature(model)
+    # A forward without arguments needs no example.
+    if sig is None or not sig.parameters:
+        return None
+    if callable(getattr(model, "example_arguments", None)):
+        return _from_exportable_module(model)
+    for name in _ATTRIBUTES:
+        example = _read_or_call(model, name)
+        if example is not None:
+            return ModelExample((), example) if isinstance(example, Mapping) else ModelExample(example)
+    return None
+
+
+def _from_exportable_module(model: object) -> ModelExample:
+    args, kwargs = model.example_arguments()  # type: ignore[attr-defined]  # the caller has looked
+    shapes, input_names, output_names = (
+        _read_or_call(model, name) if callable(getattr(model, name, None)) else None
+        for name in ("dynamic_shapes", "input_names", "output_names")
+    )
+    return ModelExample(args, kwargs, shapes, input_names, output_names)
+
+
+def _read_or_call(model: object, name: str) -> Any:
+    value = getattr(model, name, None)
+    return value() if callable(value) else value

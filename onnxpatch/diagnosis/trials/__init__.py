@@ -1,1 +1,0 @@
-"""Exports one module or part once, and checks the graph."""

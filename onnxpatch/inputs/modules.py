@@ -1,0 +1,162 @@
+"""The modules of a model: each once; which would compute something else in eval; which have their weights elsewhere."""
+
+from __future__ import annotations
+
+import dis
+import types
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+# nn.Module.__init__ puts these first in __dict__; the user's attributes follow.
+_OWN = tuple(vars(torch.nn.Module()))
+_CONTAINERS = (list, tuple, dict)
+Found = tuple[str, torch.nn.Module]
+
+
+def modules(model: torch.nn.Module) -> Iterator[Found]:
+    """(path, module) of every module under `model`, the root ("") first, parents before children.
+
+    A module with several names comes once for each: the first name is its path, the others are aliases. The children
+    of an alias are not visited again. Modules in plain containers get a path as Python would write it: `blocks[0]`.
+    """
+    seen: set[int] = set()
+    stack: list[Found] = [("", model)]
+    while stack:
+        path, module = found = stack.pop()
+        yield found
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        children = _children(path + "." if path else "", module)
+        if children:
+            # A stack gives its last entry first, and paths are to come in the order of the model.
+            children.reverse()
+            stack += children
+
+
+def _children(prefix: str, module: torch.nn.Module) -> list[Found]:
+    attributes: dict[str, Any] = module.__dict__
+    # A traced module keeps its submodules in C++, and has no such entry.
+    submodules = attributes["_modules"] if "_modules" in attributes else dict(module.named_children())
+    children = [(prefix + name, child) for name, child in submodules.items() if child is not None] if submodules else []
+    # An attribute set before super().__init__() comes before torch's own; then look at all of them.
+    usual = next(iter(attributes)) == _OWN[0]
+    for name, value in islice(attributes.items(), len(_OWN) if usual else 0, None):
+        if isinstance(value, _CONTAINERS) and value and name not in _OWN:
+            children += _held(prefix + name, value)
+    return children
+
+
+def _held(path: str, container: Any) -> list[Found]:
+    items = container.items() if isinstance(container, dict) else enumerate(container)
+    return [(f"{path}[{key!r}]", value) for key, value in items if isinstance(value, torch.nn.Module)]
+
+
+_DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_STATISTICS = (
+    nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm,
+    nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d,
+)  # fmt: skip
+# They ask for the mode to choose a faster path to the same numbers; their parts are asked by themselves.
+_FASTER = (nn.TransformerEncoderLayer, nn.TransformerEncoder)
+
+
+def other_in_eval(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """(path, module) of the modules in training mode whose outputs may differ in eval; empty where none does.
+
+    A module is taken for one if its code reads `training`. Of torch's own, dropout of share 0 and norms without running
+    statistics are none.
+    """
+    return [(path, module) for path, module in modules(model) if _differs(module)]
+
+
+def _differs(module: Any) -> bool:
+    if isinstance(module, fx.GraphModule):  # its mode is in the arguments of its nodes
+        return any(_in_training(node) for node in module.graph.nodes)
+    if not module.training or isinstance(module, torch.jit.ScriptModule):
+        return module.training
+    if isinstance(module, _DROPOUT):
+        return bool(module.p)
+    if isinstance(module, _STATISTICS):
+        return module.running_mean is not None
+    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+        return bool(module.dropout)
+    return not isinstance(module, _FASTER) and _code_reads_mode(type(module))
+
+
+def _code_reads_mode(kind: type) -> bool:
+    classes = kind.__mro__
+    own = classes[: classes.index(nn.Module)] if nn.Module in classes else classes
+    functions = (value for one in own for value in vars(one).values())
+    return any(isinstance(one, types.FunctionType) and _reads_mode(one.__code__) for one in functions)
+
+
+def _reads_mode(code: types.CodeType) -> bool:
+    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
+    # An assignment names it as well.
+    loads = (one.argval == "training" and one.opname.startswith("LOAD") for one in dis.get_instructions(code))
+    return ("training" in code.co_names and any(loads)) or any(map(_reads_mode, inner))
+
+
+def _in_training(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    if node.op != "call_function" or schema is None:
+        return False
+    given = dict(zip((one.name for one in schema.arguments), node.args, strict=False)) | node.kwargs
+    return any(given.get(name) is True for name in ("train", "training"))
+
+
+def offloaded(model: nn.Module) -> set[str]:
+    """The paths of the tensors on the meta device whose values a hook has."""
+    found: set[str] = set()
+    for path, module in model.named_modules():
+        found |= {f"{path}.{name}" if path else name for name, _, _ in _away(module)}
+    return found
+
+
+def _away(module: nn.Module) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
+    """(name, the tensor on the meta device, its value) of what the hook of a module brings in."""
+    kept = _weights(getattr(module, "_hf_hook", None))
+    if kept is None:
+        return []
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    return [(name, tensor, kept[name]) for name, tensor in tensors if tensor.is_meta and name in kept]
+
+
+def _weights(hook: Any) -> Mapping[str, torch.Tensor] | None:
+    """The `weights_map` of a hook, or of the first of several."""
+    own = (_weights(one) for one in getattr(hook, "hooks", ()))
+    found = getattr(hook, "weights_map", None)
+    return found if found is not None else next((one for one in own if one is not None), None)
+
+
+@contextmanager
+def weights_brought(model: object) -> Iterator[None]:
+    """While this is open, offloaded modules hold their weights, and their forward is the one below the hook."""
+    held: list[tuple[dict[str, Any], str, Any]] = []
+
+    def put(store: dict[str, Any], key: str, value: object) -> None:
+        held.append((store, key, store[key]))
+        store[key] = value
+
+    try:
+        for module in model.modules() if isinstance(model, nn.Module) else ():
+            away = _away(module)
+            for name, meta, value in away:
+                path, _, own = name.rpartition(".")
+                owner = module.get_submodule(path)
+                if isinstance(meta, nn.Parameter):
+                    put(owner._parameters, own, nn.Parameter(value, requires_grad=meta.requires_grad))
+                else:
+                    put(owner._buffers, own, value)
+            if away and "_old_forward" in vars(module):
+                put(vars(module), "forward", vars(module)["_old_forward"])
+        yield
+    finally:
+        for store, key, value in reversed(held):
+            store[key] = value
