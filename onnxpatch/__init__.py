@@ -16,7 +16,7 @@ from onnxpatch.versions import ONNXPATCH
 
 if TYPE_CHECKING:
     from onnxpatch._torch import exporting
-    from onnxpatch.control_flow.optional_outputs.decorator import optional_output
+    from onnxpatch.control_flow.optional_outputs import optional_output
     from onnxpatch.doctor import doctor, new_patch
     from onnxpatch.drift import Drift, drift
     from onnxpatch.errors import (
@@ -59,7 +59,7 @@ logging.getLogger("onnxpatch").addHandler(logging.NullHandler())  # what it logs
 
 _HOMES = {
     "_torch": ("exporting",),
-    "control_flow.optional_outputs.decorator": ("optional_output",),
+    "control_flow.optional_outputs": ("optional_output",),
     "doctor": ("doctor", "new_patch"),
     "drift": ("Drift", "drift"),
     "errors": (

@@ -27,7 +27,7 @@ from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_number
 from onnxpatch.messages.progress import shown
 from onnxpatch.patching.fingerprints import fingerprint
-from onnxpatch.patching.process_state import process_state_kept
+from onnxpatch.patching.forward_state import process_state_kept
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.results.checks import AttemptResult
 from onnxpatch.results.diagnosis import Culprit, Diagnosis

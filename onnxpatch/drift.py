@@ -18,13 +18,13 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata, resources
 from typing import Any, Literal, TypedDict
 
+from onnxpatch._torch.operator_tables import tested_operators
 from onnxpatch._torch.relied_on import RELIED_ON, Api, GoneError, find
-from onnxpatch._torch.tested_operators import tested_operators
 from onnxpatch.messages.text import table
-from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION, resolve
 from onnxpatch.patching.fingerprints import KnownBody, fingerprint, marked_lines, outline
 from onnxpatch.patching.op_rows import spellings
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
+from onnxpatch.patching.when import ANY_TORCH_FUNCTION, resolve
 from onnxpatch.versions import versions
 
 

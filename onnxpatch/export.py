@@ -26,8 +26,7 @@ from onnxpatch.onnxfile.mapped_weights import bytes_beside
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.onnxfile.runtimes.known import chosen
 from onnxpatch.onnxfile.stamp import UNTRIED, append
-from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.patching.process_state import process_state_kept
+from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
 from onnxpatch.verification.eager import Flatten, lost_state

@@ -13,19 +13,17 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.module_marks import written_callables
+from onnxpatch._torch import written_callables
 from onnxpatch._torch.one_export import public_export_alone
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.validate import check_depth
-from onnxpatch.patching.export_only import export_only, replace_in_place
+from onnxpatch.patching.forward_state import restore_training
 from onnxpatch.patching.generated import class_before
-from onnxpatch.patching.model_state import restore_training
-from onnxpatch.patching.patched_call import OptedOut, root_mixin, watched_functions
+from onnxpatch.patching.mixins import OptedOut, export_only, replace_in_place, root_mixin, watched_functions
 from onnxpatch.patching.plan import Plan, Swap
 from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.patching.registry import REGISTRY, Registry
 from onnxpatch.patching.runtime import Scope
-from onnxpatch.patching.script_defaults import defaults_kept
 from onnxpatch.patching.swap import UndoLog, claim
 from onnxpatch.settings import Exporter, make_settings
 
@@ -124,8 +122,11 @@ class Patched:
         functions = [(patch, found) for patch, found in self.plan.functions if patch.name not in watched]
         if not functions and not self.plan.swaps and not self.plan.settings.branches:
             return
-        if self.plan.settings.exporter == "trace" and (defaults := defaults_kept(self.model)) is not None:
-            self._specialise(self.model, defaults)
+        if self.plan.settings.exporter == "trace":
+            from onnxpatch.exporters.torchscript import defaults_kept
+
+            if (defaults := defaults_kept(self.model)) is not None:
+                self._specialise(self.model, defaults)
         # The root's mixin comes last, so that it stands in front of all others and enters the scope before they run.
         self.scope.watch(self.model, functions, self.plan.classes, bool(self.plan.swaps))
         self._specialise(self.model, root_mixin(self.scope))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from onnxpatch.diagnosis.proof_trial import TOLERANCE, ProofTrial, changed, tried
-from onnxpatch.onnxfile.run_times import times_as_long
+from onnxpatch.onnxfile.runtime import times_as_long
 from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.patching.proof import Proof
 from onnxpatch.patching.registry import Patch, Registry

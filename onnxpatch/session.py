@@ -14,10 +14,9 @@ from onnxpatch.errors import InputError
 from onnxpatch.inputs.graph_inputs import UnmatchedError, match_call
 from onnxpatch.inputs.validate import checked_path
 from onnxpatch.messages.text import one_line
-from onnxpatch.onnxfile import call_inputs, denormals, output_structure, size_bounds
-from onnxpatch.onnxfile.bound import BoundCall
-from onnxpatch.onnxfile.declared_inputs import check, described, refuse_call
-from onnxpatch.onnxfile.rebuild import Classes, rebuilt
+from onnxpatch.onnxfile import output_structure, repeated_calls, size_bounds
+from onnxpatch.onnxfile.metadata import left_out, read_call
+from onnxpatch.onnxfile.repeated_calls import BoundCall, check_input, described_input, refuse_call
 from onnxpatch.onnxfile.runtimes.interface import (
     DEFAULT_SECONDS,
     Array,
@@ -28,6 +27,7 @@ from onnxpatch.onnxfile.runtimes.interface import (
     importable,
 )
 from onnxpatch.onnxfile.runtimes.onnxruntime import InOnnxRuntime, open_session, quiet_options
+from onnxpatch.onnxfile.tree import Classes, rebuilt
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, NodeArg, SessionOptions
@@ -75,9 +75,9 @@ class Session:
         self._source = model if isinstance(model, bytes) else checked_path(model)
         if isinstance(self._source, str) and not os.path.isfile(self._source):
             raise InputError(f"there is no file {self._source!r}")
-        self._flushed = denormals.flushed if flush_denormals else contextlib.nullcontext
+        self._flushed = repeated_calls.denormals_flushed if flush_denormals else contextlib.nullcontext
         # The first session of a process that flushes denormals sets the thread that opens it, for good.
-        with denormals.kept():
+        with repeated_calls.denormals_kept():
             self.session = _open(self._source, providers, options, flush_denormals)
         try:
             self._declared = {node.name: node for node in self.session.get_inputs()}
@@ -92,12 +92,12 @@ class Session:
         if self.structure is not None:
             self._classes.check(self.structure)
         self._bounds = size_bounds.read(metadata)
-        self._called = call_inputs.read(metadata)
+        self._called = read_call(metadata)
         self._runs = InOnnxRuntime(self.session)
 
     def __repr__(self) -> str:
-        inputs = ", ".join(map(described, self._declared.values()))
-        outputs = ", ".join(map(described, self.session.get_outputs()))
+        inputs = ", ".join(map(described_input, self._declared.values()))
+        outputs = ", ".join(map(described_input, self.session.get_outputs()))
         return one_line(f"<Session {_source_name(self._source)}: {inputs} -> {outputs}>")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -128,7 +128,7 @@ class Session:
         arrays = {name: _fed(self._declared[name], value) for name, value in feed.items()}
         size_bounds.check(self._bounds, {name: array.shape for name, array in arrays.items()})
         for name, array in arrays.items():
-            check(self._declared[name], array)
+            check_input(self._declared[name], array)
         return arrays
 
     def _feed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> dict[str, object]:
@@ -137,7 +137,7 @@ class Session:
             found = match_call(self.inputs, list(self._called), args, kwargs)
         except UnmatchedError as error:
             refuse_call(list(self._declared.values()), error.given, error.unknown)
-        return call_inputs.left_out(self._called, found, self.inputs)
+        return left_out(self._called, found, self.inputs)
 
     def _structured(self, values: list[Output]) -> Any:
         if self.structure is not None:
@@ -154,7 +154,7 @@ def _open(
     if options is None:
         options = quiet_options()
         if flush_denormals:
-            options.add_session_config_entry(denormals.POOL_OPTION, "1")
+            options.add_session_config_entry(repeated_calls.POOL_OPTION, "1")
     try:
         return open_session(source, providers, options)
     except InputError:
@@ -173,7 +173,7 @@ def _fed(node: NodeArg, value: object) -> Array:
     array = _array(value)
     if isinstance(value, bool | int | float):
         # `described` gives NAME DTYPE[SIZES].
-        wanted = described(node).split(" ")[1].partition("[")[0]
+        wanted = described_input(node).split(" ")[1].partition("[")[0]
         array = array.astype(wanted) if wanted in np.sctypeDict else array
     return array
 

@@ -20,12 +20,11 @@ from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runn
 from onnxpatch.messages.progress import shown
 from onnxpatch.onnxfile import stamp
 from onnxpatch.onnxfile.graph import narrowed
+from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.mapped_weights import bytes_of
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
-from onnxpatch.onnxfile.time_limit import TimeLimit, limited
-from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.patching.process_state import process_state_kept
+from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.results.closeness import closeness
 from onnxpatch.results.report import Report
 from onnxpatch.verification.eager import Flatten, lost_state

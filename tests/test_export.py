@@ -15,7 +15,7 @@ from torch.export import Dim
 
 import onnxpatch
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.patching.forward_state import Snapshot
 from tests.fingerprint import fingerprint
 from tests.verified_models import BatchBranch, DataBranch, FrozenScale, NativeSize, Nested, Right, Shrinks
 

@@ -15,7 +15,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.diagnosis.proof_trial import ProofTrial
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.prove import prove
 from tests import tiers, without_patch
 from tests.frac_stand_ins import declined, right, wrong
@@ -25,22 +25,22 @@ PATCHES = list(onnxpatch.REGISTRY)
 # form of a patch and for each helper that patches of several files share; make test-all runs all of them.
 LONGEST = 1.0
 STANDS_FOR = {
-    "atan2-origin": "function of torch, nodes, tracing",
+    "atan2-origin": "function of torch, nodes",
     "attention": "attention",
-    "dinov2-positions": "class of a library, position_forms, resize, symbolic",
+    "dinov2-positions": "class of a library, resize, symbolic",
     "einops-reduce": "einops.axes, einops.rearrange",
-    "einops-repeat-function": "function of a library, einops.words",
-    "growing-positions-cosines": "temporary_attributes",
+    "einops-repeat-function": "function of a library",
+    "growing-positions-cosines": "calls",
     "log1p": "elementary",
     "symbolic-float": "function of Python",
     "timm-window-partition": "windows",
-    "transformers-rms-norm": "normalization",
+    "transformers-rms-norm": "layer_nodes",
 }
 # The only ones of their form or helper, though they take longer.
 UNDER_TRACE = {"encoder-padding", "fft"}
 # Five seconds and more, up to a minute, by the other exporter: in make test they are compared under trace.
 IN_TEST_ALL = {
-    "dynamo": {"class of torch", "complex_pairs", "factorizations", "fourier", "matrix_rounds", "scans"},
+    "dynamo": {"class of torch", "complex_pairs", "fourier", "matrices", "matrix_rounds", "scans"},
     "trace": set(),
 }
 PYTHON = ("builtins", "math", "operator")
@@ -108,7 +108,7 @@ def helpers(file: Path) -> set[str]:
     names = [(node.module or "", alias.name) for node in asked for alias in node.names]
     home = "onnxpatch.formulas"
     found = {name if module == home else module.removeprefix(f"{home}.") for module, name in names if home in module}
-    return found - {"proof_models", "tries"}
+    return found - {"proof_cases"}
 
 
 @pytest.mark.parametrize("exporter", ["trace", "dynamo"])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.prove import prove_under
 from tests.frac_stand_ins import declined, right, wrong
 

@@ -14,14 +14,13 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from onnxpatch import process as module
 from onnxpatch._torch.exporters import watched_sizes
 from onnxpatch._torch.fake_sizes import _OBLIVIOUS
-from onnxpatch._torch.quiet import no_graphs_printed, quiet_torch
-from onnxpatch._torch.script_tracing import traced
-from onnxpatch._torch.traced_weights import weights_left_out
+from onnxpatch._torch.one_export import no_graphs_printed, quiet_torch
+from onnxpatch._torch.script_tracing import traced, weights_left_out
 from onnxpatch.control_flow.answers import prepared
 from onnxpatch.diagnosis.part_export import _record_step
 from onnxpatch.diagnosis.trial import Trial
 from onnxpatch.patching import rebinding
-from onnxpatch.patching.process_state import process_state_kept
+from onnxpatch.patching.forward_state import process_state_kept
 from onnxpatch.process import Shared, filtered, printed, undone, warned
 
 

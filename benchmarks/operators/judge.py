@@ -17,7 +17,7 @@ import torch
 from benchmarks.operators import kernels
 from benchmarks.operators.entries import NAN, LeftOut, Subject, Tensors, eager, outputs, subject, trials
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile import bfloat16
+from onnxpatch.onnxfile.runtimes import interface
 from onnxpatch.results.checks import Checked
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
@@ -93,8 +93,8 @@ def verdict(made: Subject, file: Path) -> Answer:
     except Exception as error:
         return {"verdict": "refused", "reason": f"onnxruntime does not load it: {_words(error)}"}
     # NumPy has no bfloat16.
-    bits = any(node.type == bfloat16.TYPE for node in (*session.get_inputs(), *session.get_outputs()))
-    runtime = bfloat16.BridgedSession(session) if bits else session
+    bits = any(node.type == interface.BFLOAT16_TYPE for node in (*session.get_inputs(), *session.get_outputs()))
+    runtime = interface.BridgedSession(session) if bits else session
     names = [node.name for node in session.get_inputs()]
     edges: list[Answer] = []
     for label, at_edge, args in trials(made):

@@ -6,25 +6,35 @@
   (`torch._C._get_dispatch_mode`), which is asked where a version keeps no context.
 - `torch.utils._pytree`: flattening arguments and outputs exactly as both exporters do; it is what `torch.export`
   documents for custom containers. It moves with torch.export; where it is gone, every export is refused.
+- `_torchdynamo_orig_callable`: on what torch.compile returns for a function, and on the forward of the OptimizedModule
+  that it returns for a module: the original function. `Module._compiled_call_impl`: what `module.compile()` sets in
+  place of the module's call. If these move, compiled parts are not found, and the TorchScript exporter refuses them.
+- `_AttrProxy` of `torch.fx.experimental.proxy_tensor`: where a module is shared under two names, torch.export reaches
+  every submodule through a proxy, whose class it derives from `module.__class__`. A patched module answers with the
+  class that was written, but not to this module of torch: the proxy would run the model's own code. Where torch asks
+  from another place, models with shared modules are exported as they are, without patches.
 
 Each of the other files does the same for one subject.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import torch
 
-from onnxpatch._torch.missing_api import GoneModule
+from onnxpatch._torch.relied_on import GoneModule
 
 try:
     from torch.utils import _pytree as pytree
 except ImportError:
     pytree = GoneModule("torch.utils._pytree")  # type: ignore[assignment]
 
-__all__ = ["exporting", "pytree"]
+__all__ = ["PROXY_MAKER", "exporting", "pytree", "written_callables"]
+
+PROXY_MAKER = "torch.fx.experimental.proxy_tensor"
+"""The module of torch that derives proxies from a module's class."""
 
 
 def exporting() -> Literal["dynamo", "trace"] | None:
@@ -50,3 +60,16 @@ def _tracing_here() -> bool:
     keys = getattr(torch._C, "_TorchDispatchModeKey", None)
     mode_of = getattr(torch._C, "_get_dispatch_mode", None)
     return keys is not None and mode_of is not None and mode_of(keys.FAKE) is not None
+
+
+def written_callables(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """(attribute, original function) of every compiled callable in the attributes of a module."""
+    for name, value in vars(module).items():
+        if name == "_compiled_call_impl":
+            if value is not None:
+                # As in a module that was never compiled.
+                yield name, None
+        elif callable(value) and not isinstance(value, torch.nn.Module):
+            written = getattr(value, "_torchdynamo_orig_callable", None)
+            if callable(written):
+                yield name, written

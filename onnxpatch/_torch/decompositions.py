@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from onnxpatch._torch.one_export import Replaced
 from onnxpatch._torch.operator_rules import CONDITIONS, RULES, SIZED
-from onnxpatch._torch.replaced import Replaced
 
 __all__ = ["few_decompositions"]
 

@@ -20,9 +20,16 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.missing_api import gone_class
-from onnxpatch._torch.result_bytes import beyond_bounds, fits, makes_storage, result_bytes, sized_by_data
-from onnxpatch._torch.unchecked_operators import check_positions, is_unchecked
+from onnxpatch._torch.kernel_checks import (
+    beyond_bounds,
+    check_positions,
+    fits,
+    is_unchecked,
+    makes_storage,
+    result_bytes,
+    sized_by_data,
+)
+from onnxpatch._torch.relied_on import gone_class
 
 try:
     from torch.utils._python_dispatch import TorchDispatchMode

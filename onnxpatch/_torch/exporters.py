@@ -1,7 +1,13 @@
-"""Private torch APIs around the ONNX exporters, for the doctor, which exports often.
+"""Private torch APIs around the ONNX exporters: what every export would do again is done once in a process.
 
 - `torch.onnx._internal.exporter._core.export` and `_registration.ONNXRegistry`: the dynamo exporter with a registry of
-  translations that is built once, which saves a second in every export. If they move, torch.onnx.export is called.
+  translations that is built once, which saves the doctor a second in every export. If they move, torch.onnx.export is
+  called.
+- `ONNXRegistry.from_torchlib`: replaced in this thread by a copy of the table that was built last, since an export adds
+  translations of its own. Building it reads the source of some 500 functions, half a second. It is built again where an
+  operator of torch or a translation has been registered since: `torch._C._dispatch_get_all_op_names`,
+  `torch.onnx._internal.exporter._torchlib._torchlib_registry.get_torchlib_ops` and onnxscript's `default_registry`. If
+  one of these moves, every export builds a table.
 - `torch.onnx._internal.exporter._capture_strategies`: the first half of an export, torch.export as the exporter calls
   it. If they move, exports are not split in two. Up to torch 2.7 the last of them is torch.jit.trace, which ends the
   process where the model catches an error of torch: it is left out. If they move, it is not.
@@ -14,6 +20,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
 import re
@@ -24,17 +31,13 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.replaced import Replaced
+from onnxpatch._torch.one_export import Replaced
 
-__all__ = [
-    "dynamo_capture",
-    "dynamo_export",
-    "input_symbols",
-    "watched_sizes",
-    "without_tracing",
-]
+__all__ = ["dynamo_capture", "dynamo_export", "input_symbols", "kept_translations", "watched_sizes", "without_tracing"]
 
 _EXPORTER = "torch.onnx._internal.exporter"
+# By opset: what was registered then, and the table. One object, so that no thread sees half of it.
+_tables: dict[int, tuple[object, Any]] = {}
 
 
 @functools.cache
@@ -140,3 +143,47 @@ def input_symbols(env: object) -> list[str]:
         if re.search(r"\.size\(\)\[\d+\]$", name):
             found.append(str(symbol))
     return found
+
+
+def kept_translations() -> contextlib.AbstractContextManager[None]:
+    """A context in which a dynamo export in this thread takes the table of an earlier one."""
+    return _REPLACED.held()
+
+
+def _keeping(original: Any) -> Any:
+    def kept(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        build, opset = original.__get__(None, cls), kwargs.get("opset_version")
+        if not _REPLACED.here() or "from_torchlib" not in vars(cls) or args or len(kwargs) != 1:
+            return build(*args, **kwargs)
+        return _copied(opset, lambda: build(opset_version=opset))
+
+    return classmethod(kept)
+
+
+_REPLACED = Replaced("torch.onnx._internal.exporter._registration.ONNXRegistry.from_torchlib", _keeping)
+
+
+def _copied(opset: Any, build: Callable[[], Any]) -> Any:
+    """A copy of the table for an opset, which the caller may change."""
+    try:
+        registered = _registered()
+    except (ImportError, AttributeError):
+        return build()
+    known, table = _tables.get(opset, (None, None))
+    if known != registered:
+        table = build()
+        _tables[opset] = registered, table
+    made = copy.copy(table)
+    made.functions = {target: list(written) for target, written in table.functions.items()}
+    return made
+
+
+def _registered() -> object:
+    """Changes with every operator of torch, and every translation, that is registered."""
+    from onnxscript.function_libs.torch_lib import ops, registration
+    from torch.onnx._internal.exporter._torchlib import _torchlib_registry
+
+    del ops  # imported for what it registers
+    scripts = [one for function in registration.default_registry.values() for one in function.overloads]
+    written = [*scripts, *_torchlib_registry.get_torchlib_ops()]
+    return len(torch._C._dispatch_get_all_op_names()), tuple(id(one) for one in written)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.data_questions import assume
+from onnxpatch._torch.cond import assume
 from onnxpatch.process import Shared, undone
 
 

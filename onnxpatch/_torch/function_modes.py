@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from onnxpatch._torch.missing_api import gone_class
+from onnxpatch._torch.relied_on import gone_class
 from onnxpatch.process import undone
 
 try:

@@ -1,7 +1,8 @@
-"""`one_export`: one thread at a time runs torch's exporters; the others wait.
+"""What holds in the process while an export runs: other threads wait, and torch prints nothing.
 
 torch keeps the state of an export in the process: two at once end in its internal assertions, in each other's modules,
-or with the builtins of the first kept for good by the second. Eager and runtimes need no lock.
+or with the builtins of the first kept for good by the second. Eager and runtimes need no lock. `Replaced` is an
+attribute of torch that is another one while threads ask for it, each with a value of its own.
 
 - `torch._export.non_strict_utils._tensor_min_max`: torch.export replaces `builtins.min` and `max` by a partial of it,
   and `math.pow` by a function of that module. What exports outside of onnxpatch, or an interrupt, left of them is put
@@ -9,6 +10,10 @@ or with the builtins of the first kept for good by the second. Eager and runtime
 - `torch.onnx._internal.torchscript_exporter._globals.GLOBALS`, `torch.compiler._is_exporting_flag` and
   `_is_compiling_flag`: set back in a process that was forked while another thread exported. If they move, exports in
   such a process fail. What else torch.export had replaced there cannot be found: `forked_inside()` says so.
+- `torch._C._jit_onnx_log`: the TorchScript exporter prints whole graphs to stdout from C++, and its switch against that
+  has no effect. If it moves, the graphs are printed.
+- torch.export prints the graph so far to stderr when it fails. What a module named torch.* writes to stderr is
+  dropped, which needs no private API.
 """
 
 from __future__ import annotations
@@ -16,24 +21,118 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import itertools
+import logging
 import math
 import os
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from onnxpatch._torch.replaced import Replaced
-from onnxpatch.process import process_lock, release, undone
+from onnxpatch._torch.relied_on import GoneError, find
+from onnxpatch.process import Shared, filtered, printed, process_lock, release, undone
 
-__all__ = ["forked_inside", "one_export", "public_export_alone"]
+__all__ = ["forked_inside", "no_graphs_printed", "one_export", "public_export_alone", "quiet_exporters", "quiet_torch"]
 
+_numbers = itertools.count()
+_LIBRARIES = ("torch", "onnxscript", "onnx_ir")
+_OWN_CODE = re.compile(r"(torch|onnxscript|onnx_ir|copyreg)\b")  # copyreg: pickling torch's own classes warns there
 _UTILS = "torch._export.non_strict_utils"
 _lock = process_lock()
 _pow = math.pow
 _thread: list[int] = []  # that has the lock
 _forked_inside: list[bool] = []
+
+
+class Replaced:
+    """path: dotted, of a module's or a class's attribute. stand_in: makes the other one of what was there."""
+
+    def __init__(self, path: str, stand_in: Callable[[Any], Any]) -> None:
+        self._path, self._stand_in = path, stand_in
+        self._shared = Shared(self._replaced)
+        self._asked: dict[int, tuple[int, Any]] = {}  # by the number of the context: contexts nest
+
+    @contextlib.contextmanager
+    def held(self, value: Any = True) -> Iterator[None]:
+        """A context in which the attribute is the other one, and `here` has `value` in this thread."""
+        number = next(_numbers)
+        with self._shared.held(), undone(lambda: self._asked.pop(number, None)):
+            self._asked[number] = threading.get_ident(), value
+            yield
+
+    def here(self) -> list[Any]:
+        """The values that this thread asked with, the outermost context's first."""
+        return [value for thread, value in list(self._asked.values()) if thread == threading.get_ident()]
+
+    @contextlib.contextmanager
+    def _replaced(self) -> Iterator[None]:
+        home, _, name = self._path.rpartition(".")
+        try:
+            find(self._path)
+        except GoneError:
+            yield
+            return
+        owner: Any = find(home)
+        before = vars(owner)[name]  # of a class method, the descriptor
+        with undone(lambda: setattr(owner, name, before)):
+            setattr(owner, name, self._stand_in(before))
+            yield
+
+
+@contextlib.contextmanager
+def quiet_torch(asked: bool = False) -> Iterator[None]:
+    """A context in which torch prints nothing, in this thread. Output and warnings of the model's code are kept.
+
+    asked: print everything; so does the logger `onnxpatch` at level DEBUG.
+    """
+    # Level 0 is a logger that nobody has set.
+    if asked or 0 < logging.getLogger("onnxpatch").level <= logging.DEBUG:
+        yield
+        return
+    old, own = filtered("ignore", DeprecationWarning), filtered("ignore", module=_OWN_CODE)
+    with quiet_exporters(), old, own, printed(_by_torch):
+        yield
+
+
+def _by_torch(stream: str, _text: str, writer: str) -> bool:
+    return stream == "stderr" and writer.partition(".")[0] == "torch"
+
+
+@contextlib.contextmanager
+def quiet_exporters() -> Iterator[None]:
+    """A context in which the exporters neither print graphs nor log, in this thread."""
+    thread = threading.get_ident()
+    # A list first: another thread may make a logger at this moment.
+    loggers = ["", *(name for name in list(logging.root.manager.loggerDict) if name.startswith(_LIBRARIES))]
+    # On the handlers: a record of a child logger passes the parents' handlers, but not the parents' filters.
+    handlers = {h for name in loggers for h in logging.getLogger(name).handlers}
+    # Python's own, for processes in which nobody has set up logging.
+    handlers |= {logging.lastResort} if logging.lastResort is not None else set()
+
+    def silent(record: logging.LogRecord) -> bool:
+        # Handlers serve the whole process: records of other threads and libraries pass.
+        return record.thread != thread or not record.name.startswith(_LIBRARIES)
+
+    def audible() -> None:
+        for handler in handlers:
+            handler.removeFilter(silent)
+
+    with undone(audible):
+        for handler in handlers:
+            handler.addFilter(silent)
+        with no_graphs_printed():
+            yield
+
+
+def no_graphs_printed() -> contextlib.AbstractContextManager[None]:
+    """A context in which the TorchScript exporter prints no graph to stdout."""
+    return _NO_GRAPHS.held()
+
+
+_NO_GRAPHS = Replaced("torch._C._jit_onnx_log", lambda write: lambda *_: None)
 
 
 @contextlib.contextmanager

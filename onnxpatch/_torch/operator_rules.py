@@ -6,11 +6,16 @@
     x.add_(y)                                   x + y, where nothing else reads x's memory
 
 As torch's own second trace writes them: the file is the same. `RULES` has them by operator, `CONDITIONS` when they
-hold, and `SIZED` those that need the sizes of the result. The shapes of results are read from `Node.meta["val"]`.
+hold, and `SIZED` those that need the sizes of the result. The shapes of results are read from `Node.meta["val"]`. The
+node that computes a size is found, or added from the sizes of the program's inputs: of `n * 49` a product of such, of
+`n // 2` only where a node has it already. A size's expression is `SymInt.node.expr`. If that moves, sizes are unknown,
+and torch decomposes the program.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +23,86 @@ from typing import Any
 import torch
 from torch import fx
 
-from onnxpatch._torch.size_nodes import size_of, size_recipe
-
-__all__ = ["CONDITIONS", "RULES", "SIZED"]
+__all__ = ["CONDITIONS", "RULES", "SIZED", "size_of", "size_recipe"]
 
 _aten = torch.ops.aten
 _IN_PLACE = ("add_.Tensor", "sub_.Tensor", "mul_.Tensor", "div_.Tensor", "relu_.default", "silu_.default")
+_TAG = torch.Tag.maybe_aliasing_or_mutating
+_WRITES = [getattr(getattr(_aten, name), overload) for name, overload in (one.split(".") for one in _IN_PLACE)]
+_CASTS = (_aten.to.device, _aten.to.dtype, _aten.to.dtype_layout, _aten.to.other, _aten.type_as.default)
+SIZED = (_aten.flatten.using_ints, _aten.unflatten.int, _aten.view_as.default, _aten.expand_as.default)
+
+
+class _Recipe:
+    """How a size is made: a number, a node there is, a dimension of an input, or the product of several."""
+
+    def __init__(self, made: int | fx.Node | tuple[fx.Node, int] | list[_Recipe], value: Any) -> None:
+        self.made, self.value = made, value
+
+
+def size_recipe(node: fx.Node, length: Any) -> _Recipe | None:
+    """How to compute a size before `node`; None where that takes more than a product."""
+    if isinstance(length, int):
+        return _Recipe(length, length)
+    expression = getattr(getattr(length, "node", None), "expr", None)
+    if expression is None:
+        return None
+    return _by_expression(node, expression, length)
+
+
+def _by_expression(node: fx.Node, expression: Any, value: Any = None) -> _Recipe | None:
+    if expression.is_Integer:
+        return _Recipe(int(expression), int(expression))
+    if (there := _there(node, expression)) is not None:
+        return there
+    factors = [_by_expression(node, factor) for factor in expression.args] if expression.is_Mul else [None]
+    known = [factor for factor in factors if factor is not None]
+    if len(known) < len(factors):
+        return None
+    return _Recipe(known, functools.reduce(operator.mul, (one.value for one in known)))
+
+
+def _there(node: fx.Node, expression: Any) -> _Recipe | None:
+    """The node before `node` that has a size, or the last dimension of an input that does."""
+    places: list[_Recipe] = []
+    for one in itertools.takewhile(lambda other: other is not node, node.graph.nodes):
+        found = one.meta.get("val")
+        if _is(found, expression):
+            return _Recipe(one, found)
+        if one.op == "placeholder" and isinstance(found, torch.Tensor):
+            places += [_Recipe((one, axis), n) for axis, n in enumerate(found.shape) if _is(n, expression)]
+    return places[-1] if places else None
+
+
+def _is(size: Any, expression: Any) -> bool:
+    return isinstance(size, torch.SymInt) and bool(size.node.expr == expression)
+
+
+def size_of(node: fx.Node, length: Any) -> Any:
+    """The number, or the node that computes it, added where there is none. `size_recipe` must know it."""
+    recipe = size_recipe(node, length)
+    assert recipe is not None
+    return _made(node, recipe)
+
+
+def _made(node: fx.Node, recipe: _Recipe) -> Any:
+    graph = node.graph
+    if isinstance(recipe.made, tuple):
+        last = [one for one in graph.nodes if one.op == "placeholder"][-1]
+        with graph.inserting_after(last):
+            made = graph.call_function(torch.ops.aten.sym_size.int, recipe.made)
+    elif isinstance(recipe.made, list):
+        made, value = _made(node, recipe.made[0]), recipe.made[0].value
+        for one in recipe.made[1:]:
+            factor, value = _made(node, one), value * one.value
+            with graph.inserting_before(node):
+                made = graph.call_function(operator.mul, (made, factor))
+            made.meta["val"] = value
+        return made
+    else:
+        return recipe.made
+    made.meta["val"] = recipe.value
+    return made
 
 
 def _value(node: Any) -> Any:
@@ -180,9 +259,6 @@ def _may_alias(target: Any) -> bool:
     return any(one.alias_info is not None for one in schema.arguments) or _TAG in target.tags
 
 
-_TAG = torch.Tag.maybe_aliasing_or_mutating
-_WRITES = [getattr(getattr(_aten, name), overload) for name, overload in (one.split(".") for one in _IN_PLACE)]
-_CASTS = (_aten.to.device, _aten.to.dtype, _aten.to.dtype_layout, _aten.to.other, _aten.type_as.default)
 RULES: dict[Any, Callable[[fx.Node], None]] = {
     **dict.fromkeys((_aten.dropout.default, _aten.lift_fresh_copy.default), _copied),
     **dict.fromkeys((_aten.alias.default, _aten.detach.default, _aten.detach_.default), _passed),
@@ -218,4 +294,3 @@ CONDITIONS: dict[Any, Callable[[fx.Node], bool]] = {
     _aten.unflatten.int: _sizes_known,
     _aten.view_as.default: _sizes_known,
 }
-SIZED = (_aten.flatten.using_ints, _aten.unflatten.int, _aten.view_as.default, _aten.expand_as.default)

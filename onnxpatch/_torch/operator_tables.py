@@ -1,18 +1,25 @@
-"""Private torch APIs that list the operators with an ONNX translation.
+"""Private torch APIs that list operators: those with an ONNX translation, and those in torch's own tests.
 
-`torch.onnx._internal.exporter` (its registry and decompositions), `torch.onnx._internal.torchscript_exporter` (its
-symbolics) and `torch._C._dispatch_get_all_op_names` have the tables. If they move, `onnxpatch ops` is empty and says
-so; nothing else uses them.
+- `torch.onnx._internal.exporter` (its registry and decompositions), `torch.onnx._internal.torchscript_exporter` (its
+  symbolics) and `torch._C._dispatch_get_all_op_names` have the tables. If they move, `onnxpatch ops` is empty and says
+  so; nothing else uses them.
+- `torch.testing._internal`, with which torch is installed, has the database `op_db`. Its source is read: importing it
+  takes seconds and libraries that torch does not bring. If it moves, `onnxpatch drift` lists no operator as new.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
+
+# OpInfo("abs", ...), UnaryUfuncInfo(\n    "sin", ...
+_ENTRY = re.compile(r"\w*Info\(\s*(?:name=)?['\"](?!_refs|Test)([\w.]+)['\"]")
 
 
 def onnx_translations() -> dict[str, list[Callable[..., Any]]]:
@@ -87,3 +94,11 @@ def is_composite(name: str) -> bool:
     """Whether torch itself writes the operator in terms of others, so that an exporter never sees it."""
     has_kernel: Callable[..., bool] | None = getattr(torch._C, "_dispatch_has_kernel_for_dispatch_key", None)
     return has_kernel is not None and bool(has_kernel(name, "CompositeImplicitAutograd"))
+
+
+def tested_operators() -> frozenset[str]:
+    """Such as "abs" and "linalg.inv"; empty where torch has moved them."""
+    home = Path(torch.__file__).parent / "testing" / "_internal"
+    files = home / "common_methods_invocations.py", *(home / "opinfo" / "definitions").glob("*.py")
+    texts = (file.read_text(encoding="utf-8") for file in files if file.exists())
+    return frozenset(name for text in texts for name in _ENTRY.findall(text))

@@ -1,31 +1,26 @@
 """`RELIED_ON`: the private torch APIs that onnxpatch uses, by which file, and what does not work without each.
 
 `onnxpatch drift` compares the table with the installed torch. A test compares it with the code of this folder.
+
+Importing onnxpatch must work without them. A name that a file of this folder needs at import is replaced by a class or
+module that raises GoneError when it is used. A name that is looked up later raises AttributeError or ImportError there;
+`explain` recognizes such errors.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import traceback
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from onnxpatch.errors import RefusedError
-
-
-class Api(NamedTuple):
-    """A private API. path: dotted; after `Class()` come attributes of instances. used_in: a file of this folder.
-    without: what does not work if it is gone."""
-
-    path: str
-    used_in: str
-    without: str
-
 
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 _PROXY = "torch.fx.experimental.proxy_tensor"
 _EXPORTER = "torch.onnx._internal.exporter"
 _SYMPY = "torch.utils._sympy"
-
 _TRACE = "stored constants, layer norm over a size, and branches are refused under trace and script"
 _FORKED = "branches=True is refused"
 _PRODUCTS = "branches that compute with a product of three sizes are refused under dynamo"
@@ -51,12 +46,23 @@ _LEFT = "after exports in several threads outside of onnxpatch, builtins.min and
 _COMPILED = "models that call a function made by torch.compile are refused under trace"
 _COUNTED = "a backward recorded before an export is refused where the forward writes into a buffer"
 _FORKED_EXPORT = "a process that was forked while another thread exported cannot export"
+_HERE = Path(__file__).parent
+
+
+class Api(NamedTuple):
+    """A private API. path: dotted; after `Class()` come attributes of instances. used_in: a file of this folder.
+    without: what does not work if it is gone."""
+
+    path: str
+    used_in: str
+    without: str
+
 
 RELIED_ON = (
     Api("torch._guards.TracingContext", "__init__", "the mode for fake tensors shows whether torch.export runs"),
     Api("torch._C._get_dispatch_mode", "__init__", "stand-ins act under dynamo where a TracingContext is kept"),
     Api("torch._C._TorchDispatchModeKey", "__init__", "stand-ins act under dynamo where a TracingContext is kept"),
-    Api("torch.testing._internal", "tested_operators", "drift lists no new operators"),
+    Api("torch.testing._internal", "operator_tables", "drift lists no new operators"),
     Api("torch.utils._pytree", "__init__", "arguments cannot be read: every export is refused"),
     Api("torch._C._get_tracing_state", "trace_state", _TRACE),
     Api("torch._C._set_tracing_state", "trace_state", _TRACE),
@@ -68,15 +74,15 @@ RELIED_ON = (
     Api("torch.utils._python_dispatch._pop_mode", "function_modes", _MODES),
     Api("torch.utils._python_dispatch._push_mode", "function_modes", _MODES),
     Api(f"{_PROXY}.get_proxy_mode", "function_modes", _CAUGHT),
-    Api(f"{_PROXY}.get_proxy_slot", "constants", _CONSTANT),
-    Api(f"{_PROXY}._AttrProxy", "module_marks", "models with shared modules are exported unpatched"),
-    Api("torch.utils._python_dispatch._disable_current_modes", "constants", _CONSTANT),
+    Api(f"{_PROXY}.get_proxy_slot", "tensor_origins", _CONSTANT),
+    Api(f"{_PROXY}._AttrProxy", "__init__", "models with shared modules are exported unpatched"),
+    Api("torch.utils._python_dispatch._disable_current_modes", "tensor_origins", _CONSTANT),
     Api(
         "torch.utils._python_dispatch.TorchDispatchMode",
         "dispatch_modes",
         "sizes to probe are refused: no verification",
     ),
-    Api("torch._ops.OpOverload", "constants", _CONSTANT),
+    Api("torch._ops.OpOverload", "tensor_origins", _CONSTANT),
     Api(f"{_SHAPES}.ShapeEnv", "fake_sizes", _SIZES),
     Api(f"{_SHAPES}.ShapeEnv._get_user_frame", "fake_sizes", "exports under trace take a second longer"),
     Api("torch.fx.experimental.sym_node.SymNode.expr", "cond", "symbolic sizes cannot be compared: they are refused"),
@@ -107,9 +113,9 @@ RELIED_ON = (
     ),
     Api(f"{_EXPORTER}._core.export", "exporters", _PLAIN),
     Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "exporters", _PLAIN),
-    Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "translations", _BUILT),
-    Api(f"{_EXPORTER}._torchlib._torchlib_registry.get_torchlib_ops", "translations", _BUILT),
-    Api("torch._C._dispatch_get_all_op_names", "translations", _BUILT),
+    Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "exporters", _BUILT),
+    Api(f"{_EXPORTER}._torchlib._torchlib_registry.get_torchlib_ops", "exporters", _BUILT),
+    Api("torch._C._dispatch_get_all_op_names", "exporters", _BUILT),
     Api(f"{_EXPORTER}._fx_passes.decompose_with_registry", "decompositions", _AGAIN),
     Api("torch._C._dispatch_has_kernel_for_dispatch_key", "decompositions", _AGAIN),
     Api("torch._ops.HigherOrderOperator", "decompositions", _AGAIN),
@@ -118,8 +124,8 @@ RELIED_ON = (
     Api("torch.compiler._is_exporting_flag", "one_export", _FORKED_EXPORT),
     Api("torch.compiler._is_compiling_flag", "one_export", _FORKED_EXPORT),
     Api("torch.onnx._internal.torchscript_exporter._globals.GLOBALS", "one_export", _FORKED_EXPORT),
-    Api("torch._C._jit_onnx_log", "quiet", "the TorchScript exporter prints graphs where it fails"),
-    Api("torch._C._jit_pass_onnx_deduplicate_initializers", "traced_weights", _WEIGHTS),
+    Api("torch._C._jit_onnx_log", "one_export", "the TorchScript exporter prints graphs where it fails"),
+    Api("torch._C._jit_pass_onnx_deduplicate_initializers", "script_tracing", _WEIGHTS),
     Api(f"{_SHAPES}.ShapeEnv._log_guard", "exporters", _NO_LINES),
     Api(f"{_SHAPES}.ShapeEnv().var_to_sources", "exporters", _NO_LINES),
     Api(f"{_SHAPES}.uninteresting_files", "guards", _GUARDS),
@@ -139,21 +145,21 @@ RELIED_ON = (
     Api("torch._C._jit_get_schemas_for_operator", "signatures", _AS_WRITTEN),
     Api("torch._jit_internal.boolean_dispatched", "signatures", _AS_WRITTEN),
     Api(
-        "torch._C.OptionalType.ofTensor", "script_graph", "Resize and Clip keep inputs under trace that may be left out"
+        "torch._C.OptionalType.ofTensor", "trace_state", "Resize and Clip keep inputs under trace that may be left out"
     ),
     Api(
         "torch.onnx._internal.torchscript_exporter.jit_utils.GraphContext",
-        "script_graph",
+        "trace_state",
         "Fourier transforms of a dynamic length fail under trace",
     ),
     Api(f"{_SHAPES}.ShapeEnv.replace", "size_samples", _NEIGHBOURS),
     Api("torch._C._get_value_trace", "symbolic_sizes", "every tensor counts as data under trace"),
     Api("torch._C._set_value_trace", "traced_writes", _VIEWS),
-    Api("torch._C.TensorType.create_from_tensor", "emitted_nodes", _VIEWS),
-    Api("torch._C.TensorType.get", "emitted_nodes", _VIEWS),
-    Api("torch._C.ListType.ofInts", "emitted_nodes", _VIEWS),
-    Api("torch._C.IntType.get", "emitted_nodes", _VIEWS),
-    Api("torch._C.NoneType.get", "emitted_nodes", _VIEWS),
+    Api("torch._C.TensorType.create_from_tensor", "traced_nodes", _VIEWS),
+    Api("torch._C.TensorType.get", "traced_nodes", _VIEWS),
+    Api("torch._C.ListType.ofInts", "traced_nodes", _VIEWS),
+    Api("torch._C.IntType.get", "traced_nodes", _VIEWS),
+    Api("torch._C.NoneType.get", "traced_nodes", _VIEWS),
     Api(f"{_SYMPY}.functions.FloatTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.IntTrueDiv", "symbolic_sizes", _UNWRITTEN),
     Api(f"{_SYMPY}.functions.ToFloat", "symbolic_sizes", _UNWRITTEN),
@@ -190,3 +196,50 @@ def find(path: str) -> object:
 @functools.cache
 def _instance(cls: Any) -> object:
     return cls()
+
+
+def gone_class(path: str) -> Any:
+    """A class to derive from in place of one that is gone. Its constructor raises GoneError."""
+
+    class Gone:
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            raise GoneError(sentence(_listed(path)))
+
+    return Gone
+
+
+class GoneModule:
+    """In place of a module that is gone: any attribute of it raises GoneError."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        raise GoneError(sentence(_listed(self._path)))
+
+
+def explain(error: BaseException) -> str | None:
+    """A sentence about the missing API, if `error` arose in this folder over one that is gone; None for others."""
+    if isinstance(error, GoneError):
+        return str(error)
+    if not isinstance(error, AttributeError | ImportError):
+        return None
+    # Such an error may come from anywhere: only one that was raised in this folder is about these APIs.
+    frames = traceback.walk_tb(error.__traceback__)
+    if not any(Path(frame.f_code.co_filename).parent == _HERE for frame, _ in frames):
+        return None
+    # The error has the last part of a path only, in which several APIs may end.
+    named = (api for api in RELIED_ON if api.path.rpartition(".")[2] in str(error))
+    return next((sentence(api) for api in named if not _there(api)), None)
+
+
+def _there(api: Api) -> bool:
+    try:
+        find(api.path)
+    except GoneError:
+        return False
+    return True
+
+
+def _listed(path: str) -> Api:
+    return next(api for api in RELIED_ON if api.path == path)

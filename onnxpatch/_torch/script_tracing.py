@@ -1,4 +1,4 @@
-"""Sets up what a patched model needs while torch.jit.trace runs it.
+"""What a patched model needs while torch.jit.trace runs it, and its weights on the way into the file.
 
 - A model may catch an error of torch and go on, as in eager (`function_modes.py`).
 - The tracer's warnings name the line of the model, not a line of onnxpatch that called torch for it.
@@ -6,6 +6,10 @@
 - What torch.compile made runs as it was written, which torch refuses here. It does so inside of a symbolic trace of
   torch.fx (`torch.fx._symbolic_trace._is_fx_tracing_flag`), if `torch._dynamo.config.error_on_nested_fx_trace` is off.
   If either moves, a model that calls such a function is refused under trace, as torch refuses it.
+- `torch.onnx.export(dynamo=False)` copies all weights into a protobuf message, that into a string, the string into
+  Python bytes, and parses these: three times the weights on top of the model's own. Large ones are left out by
+  `torch._C._jit_pass_onnx_deduplicate_initializers`, the last step before the message is made. What it returns is
+  written as initializers; what is missing there becomes an input. If it moves, the file is made as torch makes it.
 """
 
 from __future__ import annotations
@@ -13,14 +17,18 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.function_modes import TraceErrorRecovery
+from onnxpatch._torch.one_export import Replaced
 from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
 from onnxpatch.process import Shared, filtered, undone, warned
+
+__all__ = ["weights_left_out"]
 
 
 @contextlib.contextmanager
@@ -84,3 +92,44 @@ def _as_written() -> Iterator[None]:
 
 
 _AS_WRITTEN = Shared(_as_written)  # torch's flag is one for all threads
+
+
+class _Asked(NamedTuple):
+    """What a thread asked for, and what was left out for it."""
+
+    least: float
+    smallest: int
+    found: dict[str, torch.Tensor]
+
+
+@contextlib.contextmanager
+def weights_left_out(least: float, smallest: int) -> Iterator[dict[str, torch.Tensor]]:
+    """A context in which the TorchScript exporter, called in this thread, leaves large weights out of its file.
+
+    Gives them by name, each an input of the graph now: those of more than `smallest` bytes, where they have `least`
+    bytes together.
+    """
+    found = dict[str, torch.Tensor]()
+    with _DIVIDED.held(_Asked(least, smallest, found)):
+        yield found
+
+
+def _dividing(original: Callable[..., dict[str, torch.Tensor]]) -> Callable[..., dict[str, torch.Tensor]]:
+    def divided(graph: object, weights: dict[str, torch.Tensor], *rest: object) -> dict[str, torch.Tensor]:
+        kept = original(graph, weights, *rest)
+        for asked in _DIVIDED.here()[-1:]:
+            large = {name: one for name, one in kept.items() if _can_be_written(one) and one.nbytes > asked.smallest}
+            if sum(one.nbytes for one in large.values()) >= asked.least:
+                asked.found.update(large)
+            kept = {name: one for name, one in kept.items() if name not in asked.found}
+        return kept
+
+    return divided
+
+
+_DIVIDED = Replaced("torch._C._jit_pass_onnx_deduplicate_initializers", _dividing)
+
+
+def _can_be_written(tensor: torch.Tensor) -> bool:
+    """Whether its bytes are what an ONNX file has."""
+    return tensor.layout == torch.strided and not tensor.is_quantized

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from onnxpatch._torch.data_questions import by_data
+from onnxpatch._torch.cond import by_data
 from onnxpatch._torch.trace_state import tracing_paused
 
 # What a value traced by torch.jit.trace was computed from is read from the TorchScript graph under construction

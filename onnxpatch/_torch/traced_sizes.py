@@ -19,12 +19,10 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.cond import free_symbols
-from onnxpatch._torch.data_questions import BY_DATA, MADE_UP
-from onnxpatch._torch.declared_sizes import ARITHMETIC, declared_size, result_shape
-from onnxpatch._torch.fake_results import FakeResults
+from onnxpatch._torch.cond import BY_DATA, MADE_UP, free_symbols
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.traced_shapes import ARITHMETIC, FakeResults, declared_size, result_shape
 from onnxpatch.process import undone
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxpatch.exporters.request import OPSET, ExportRequest
 from onnxpatch.inputs.dims import SizeRelation
-from onnxpatch.patching.conditions import listed_selectors
+from onnxpatch.patching.when import listed_selectors
 from onnxpatch.settings import Exporter
 
 

@@ -16,9 +16,9 @@ from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.exporter_lines import operator_named
 from onnxpatch.diagnosis.lines.find_cause import construct_of_error
 from onnxpatch.errors import OnnxpatchError, RefusedError, VerificationError, error_chain
-from onnxpatch.exporters.explain import place_of, reason, root_of, translated
+from onnxpatch.exporters.exported import place_of, reason, root_of, translated
 from onnxpatch.messages.user_code import frames_of, is_user_frame
-from onnxpatch.onnxfile.time_limit import TimeLimit
+from onnxpatch.onnxfile.limits import TimeLimit
 from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Report
 from onnxpatch.verification.branch_recorder import Decisions

@@ -17,16 +17,16 @@ from typing import Any
 import torch
 
 from onnxpatch.control_flow import BranchReport, report_of
-from onnxpatch.control_flow.optional_outputs.flat_outputs import name_outputs
-from onnxpatch.control_flow.optional_outputs.reference import flatten_reference
+from onnxpatch.control_flow.flat_outputs import name_outputs
+from onnxpatch.control_flow.optional_outputs import flatten_reference
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.exported import Exported
-from onnxpatch.onnxfile import call_inputs, output_structure
+from onnxpatch.onnxfile import metadata, output_structure
 from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
-from onnxpatch.onnxfile.empty_constants import write_as_nodes
 from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms, sum_residuals
-from onnxpatch.onnxfile.optional_type import wants_optionals, write_optionals
+from onnxpatch.onnxfile.output_structure import wants_optionals, write_optionals
+from onnxpatch.onnxfile.runtime_forms import write_as_nodes
 from onnxpatch.onnxfile.stamp import stamp
 from onnxpatch.patched import Patched
 from onnxpatch.patching.registry import Patch
@@ -108,7 +108,7 @@ def _stamped(exported: Exported, patched: Patched, call: str) -> list[dict[str, 
     acted = {row["patch"] for row in rows}
     code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
     request = exported.request
-    stamp(exported.path, request.exporter, rows, code, versions(), call, call_inputs.entry(request.call_names()))
+    stamp(exported.path, request.exporter, rows, code, versions(), call, metadata.call_entry(request.call_names()))
     return rows
 
 

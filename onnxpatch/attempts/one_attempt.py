@@ -18,20 +18,18 @@ from onnxpatch.attempts.finalize_file import finalize_file
 from onnxpatch.control_flow import report_of
 from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
-from onnxpatch.exporters.explain import explained
-from onnxpatch.exporters.exported import Exported
+from onnxpatch.exporters.exported import Exported, explained
 from onnxpatch.exporters.exported import export as run_exporter
-from onnxpatch.exporters.output_layout import OutputLayout, layout_of
+from onnxpatch.exporters.opened_call import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.progress import told_when_late
-from onnxpatch.onnxfile.bfloat16_casts import compute_in_float32
-from onnxpatch.onnxfile.merged_sizes import forget_merged_sizes
+from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.runtime import load_graphs
+from onnxpatch.onnxfile.runtime_forms import compute_in_float32, forget_merged_sizes
 from onnxpatch.onnxfile.runtimes.interface import Provider
-from onnxpatch.onnxfile.time_limit import TimeLimit, limited
 from onnxpatch.patched import patched
-from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.patching.registry import Patch
 from onnxpatch.results.checks import Checked
 from onnxpatch.results.report import Report

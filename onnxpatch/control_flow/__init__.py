@@ -10,8 +10,8 @@ is merged by `Where` or `If`:
         return -x                   graph: Where(sum > 0, x * 2, -x)
 
 Start at `forked_forward.run_root`. `path_explorer` runs the paths, `capture` is the state of one export, `recording`
-and `tape` have the calls of a path; `answers` are those to bools and numbers; `merging`, `loops` and `optional_outputs`
-are the rest. May import `patching`, `onnxfile`, `inputs`, `messages`, `_torch`.
+and `tape` have the calls of a path; `answers` are those to bools and numbers; `merging`, `loops` and `flat_outputs` are
+the rest. May import `patching`, `onnxfile`, `inputs`, `messages`, `_torch`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from onnxpatch.control_flow.answers import prepared
 from onnxpatch.control_flow.branch_report import BranchReport
 from onnxpatch.control_flow.capture import BranchForm, Capture, current_capture
 from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module, run_root
-from onnxpatch.control_flow.module_containers import CONTAINERS, IndexedByData
-from onnxpatch.control_flow.optional_outputs.decorator import mark_of
+from onnxpatch.control_flow.indexing import CONTAINERS, IndexedByData
+from onnxpatch.control_flow.optional_outputs import mark_of
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.modules import modules
 from onnxpatch.patching.generated import class_before, mixins_of

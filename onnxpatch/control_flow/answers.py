@@ -1,40 +1,145 @@
 """What an export with its branches answers, of all that Python asks: `decisions.ask` has the order.
 
-    known      bool(), int(), float(), an index: the value is the same for all inputs (`static_values`)
-    numbers    `builtin_numbers` and `scalar_conversions`
+    known      bool(), int(), float(), an index: the value is the same for all inputs (`conditions.static_number`)
+    numbers    `python_calls` and `scalar_conversions`
     paths      `conditions`
 
-A call of torch comes in by the TorchFunctionMode of the export. What no mode sees is replaced for its time: builtins in
-the modules that define the model's classes, and methods of torch's classes of sizes. Torch itself and other threads get
-torch's own.
+A call of torch comes in by the TorchFunctionMode of the export, which sends it to the capture or to its substitute.
+What no mode sees is replaced for its time: builtins in the modules that define the model's classes, and methods of
+torch's classes of sizes. Torch itself and other threads get torch's own. Inside a plain loop, updates in place are
+recorded as new tensors, so that its rounds can be compared and repeated.
 """
 
 from __future__ import annotations
 
 import builtins
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-from onnxpatch.control_flow import constructors
-from onnxpatch.control_flow.builtin_numbers import BUILTINS
+from onnxpatch._torch.dispatch_modes import storage_key
+from onnxpatch.control_flow import python_calls
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.conditions import decide_entry, decide_sizes
+from onnxpatch.control_flow.conditions import decide_entry, decide_sizes, static_value
+from onnxpatch.control_flow.indexing import takes, writable, written
+from onnxpatch.control_flow.path_explorer import PathExplorer
+from onnxpatch.control_flow.python_calls import BUILTINS
+from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.recording import running
 from onnxpatch.control_flow.scalar_conversions import CONDITIONS, NUMBERS
-from onnxpatch.control_flow.static_values import static_value
+from onnxpatch.control_flow.tape import OnACopy, is_mutation
 from onnxpatch.decisions.ask import Answer, Rank, answering, ask
 from onnxpatch.decisions.instructions import subscripting
 from onnxpatch.decisions.place import deciding_frame, here
 from onnxpatch.messages.user_code import is_user_frame
 from onnxpatch.patching import rebinding
-from onnxpatch.patching.code_modules import defining_modules
+from onnxpatch.patching.code_places import defining_modules
 
-Function = Callable[..., object]
+Function: TypeAlias = Callable[..., object]
+Args: TypeAlias = tuple[object, ...]
+Options: TypeAlias = dict[str, object]
+_WRITE = torch.Tensor.__setitem__
+# Numbers of sizes. Not `sym_fresh_size`, which makes a new one, and not what tells torch a range.
+_NAMES = ("sym_float", "sym_int", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sqrt", "sym_sum")
+_OF_SIZES = frozenset(getattr(torch, name) for name in _NAMES if hasattr(torch, name))
 _T = torch.Tensor
+
+
+class CaptureMode(TorchFunctionMode):
+    """Records torch calls in a capture; asks for the answer to those that make Python numbers."""
+
+    def __init__(self, capture: Capture) -> None:
+        super().__init__()
+        self._capture = capture
+
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: Collection[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
+        kwargs = kwargs or {}
+        if torch.compiler.is_dynamo_compiling():  # in a body of torch.cond, with which this method is compiled
+            return function(*args, **kwargs)
+        # No explorer: the root's paths are being merged, and these calls are the graph's, not a forward's.
+        if self._capture.paused or not self._capture.explorers:
+            return function(*args, **kwargs)
+        # Their result is an expression of sizes, which says all of itself: nothing needs to be repeated.
+        if function in _OF_SIZES and not tensors((args, kwargs)):
+            return function(*args, **kwargs)
+        capture = self._capture
+        args, kwargs = capture.with_updates((args, kwargs))
+        if is_mutation(function, kwargs) and (explorer := capture.looping()) is not None:
+            return updated(capture, explorer, function, args, kwargs)
+        # What a stand-in computes belongs to the path: choosing a number by sizes is part of the graph.
+        answer = ask(function, args, kwargs, capture.recorded) if function in QUESTIONS else NotImplemented
+        return capture.execute(function, args, kwargs) if answer is NotImplemented else answer
+
+
+def updated(capture: Capture, explorer: PathExplorer, function: Function, args: Args, kwargs: Options) -> object:
+    """Make a call that writes in place on a copy. Returns what the call would: its target, or None.
+
+    explorer: the one whose loop runs.
+    """
+    target = args[0] if args else None
+    shown = _shown(capture, explorer, target)
+    whole = target if shown is None else shown[0]
+    tensors_now = explorer.loops.updated
+    # What shows a part of a tensor that was updated since does not know the update.
+    lost = isinstance(whole, torch.Tensor) and tensors_now.newest(whole) is not whole
+    outer = not isinstance(whole, torch.Tensor) or explorer.recorder.is_outer(whole)
+    if lost or outer or kwargs.get("out") is not None:
+        return capture.execute(function, args, kwargs)  # compared with the other rounds, and refused there
+    assert isinstance(whole, torch.Tensor)
+    before = tensors_now.written_back
+    if function is _WRITE and before and all(a is b for a, b in zip(args, before, strict=True)):
+        return None  # Python writes the row of `out[i] += 1` back itself
+    if shown is None:
+        new = _replace(capture, explorer, function, whole, args[1:], kwargs)
+        return None if function is _WRITE else new
+    assert isinstance(target, torch.Tensor)
+    new, index = _on_a_copy(capture, function, target, args[1:], kwargs), shown[1]
+    tensors_now.written_back = (_replace(capture, explorer, _WRITE, whole, (index, new), {}), index, new)
+    return None if function is _WRITE else new
+
+
+def _shown(capture: Capture, explorer: PathExplorer, target: object) -> tuple[torch.Tensor, object] | None:
+    """(the tensor that `target` shows a part of, by which index); None for a tensor that is no view by an index."""
+    if id(target) in capture.rows_taken:  # a copy in the graph, a view in eager
+        return capture.rows_taken[id(target)]
+    if not isinstance(target, torch.Tensor):
+        return None
+    taken = explorer.recorder.maker(target)
+    if taken is None or taken.function is not torch.Tensor.__getitem__:
+        return None
+    base, index = taken.args
+    is_view = isinstance(base, torch.Tensor) and storage_key(base) == storage_key(target)
+    return (base, index) if is_view and isinstance(base, torch.Tensor) else None
+
+
+def _replace(
+    capture: Capture, explorer: PathExplorer, function: Function, target: torch.Tensor, rest: Args, kwargs: Options
+) -> torch.Tensor:
+    sharing = explorer.recorder.sharing(target)
+    new = _on_a_copy(capture, function, target, rest, kwargs)
+    explorer.loops.updated.note(target, new, sharing)
+    return new
+
+
+def _on_a_copy(capture: Capture, function: Function, target: torch.Tensor, rest: Args, kwargs: Options) -> torch.Tensor:
+    args: Args = (target, *rest)
+    if function is _WRITE:
+        index, value = rest
+        if takes(target, index, value):
+            return capture.execute(written, args)
+        if capture.exporter == "dynamo":
+            args = writable(capture, target, index, value)
+    return capture.execute(OnACopy(function), args, kwargs)
 
 
 def _sym_index(capture: Capture, function: Function, size: torch.SymInt) -> int:
@@ -60,6 +165,7 @@ def _method(cls: type, name: str) -> Function:
 
 
 _SYM_BOOL, _HASH = _method(torch.SymBool, "__bool__"), _method(_T, "__hash__")
+_PATHS = {**CONDITIONS, _SYM_BOOL: decide_sizes}
 _INDEXES = {name: _method(torch.SymInt, name) for name in ("__index__", "__int__")}
 # Methods of torch's classes that torch itself calls as well: then it gets its own answer.
 _METHODS = {_SYM_BOOL: (torch.SymBool, "__bool__"), _HASH: (_T, "__hash__")} | {
@@ -75,7 +181,6 @@ _NUMBERS: dict[Function, Function] = {
     _HASH: _tensor_hash,
     **dict.fromkeys(_INDEXES.values(), _sym_index),
 }
-_PATHS = {**CONDITIONS, _SYM_BOOL: decide_sizes}
 QUESTIONS = frozenset({*_KNOWN, *_NUMBERS, *_PATHS})
 
 
@@ -107,7 +212,7 @@ def prepared(model: torch.nn.Module) -> list[rebinding.Substitution]:
     originals = [(f"builtins.{getattr(function, '__name__', '')}", function) for function in BUILTINS]
     found = rebinding.substitutions(model, originals, classes, ask)
     found += [rebinding.Substitution(method, [place], ask) for method, place in _METHODS.items()]
-    return found + constructors.substitutions(list(defining_modules(classes)))
+    return found + python_calls.substitutions(list(defining_modules(classes)))
 
 
 @contextmanager

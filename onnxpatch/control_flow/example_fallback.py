@@ -23,7 +23,7 @@ import torch
 
 from onnxpatch._torch.cond import conclusions, constant_answer, hint_of, suppressed_guards
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch._torch.missing_api import explain
+from onnxpatch._torch.relied_on import explain
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.decisions.instructions import raised_on_purpose

@@ -7,35 +7,63 @@
 
 A module whose paths cannot be merged where they meet (one returns None, another a tensor, say) leaves its decisions to
 the module that calls it: its paths become paths of the caller. The root has no caller; there it is refused, except that
-missing outputs become a value and a flag (`optional_outputs/`).
+missing outputs become a value and a flag (`flat_outputs`). Any use of an attribute that the branches set to different
+values raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from typing import NoReturn
 
 import torch
 
-from onnxpatch.control_flow.answers import answered
+from onnxpatch.control_flow.answers import CaptureMode, answered
 from onnxpatch.control_flow.branch_report import Dropped
 from onnxpatch.control_flow.capture import Capture, current_capture
-from onnxpatch.control_flow.function_mode import CaptureMode
+from onnxpatch.control_flow.flat_outputs import always_missing, flattened, flattened_without_branches
 from onnxpatch.control_flow.merging.merge import BranchMerger
 from onnxpatch.control_flow.merging.output_template import CannotMerge, Template, assembled
 from onnxpatch.control_flow.merging.select import MergedValue
-from onnxpatch.control_flow.optional_outputs.decorator import OptionalOutput
-from onnxpatch.control_flow.optional_outputs.flat_outputs import always_missing, flattened, flattened_without_branches
+from onnxpatch.control_flow.optional_outputs import OptionalOutput
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.path_tree import FinishedPath
 from onnxpatch.control_flow.pytrees import tensors
-from onnxpatch.control_flow.undecided_attribute import UndecidedAttribute
 from onnxpatch.decisions.instructions import raised_on_purpose
 from onnxpatch.decisions.place import line_of
 from onnxpatch.errors import OnnxpatchError
-from onnxpatch.patching.model_state import Bindings, Key
+from onnxpatch.patching.forward_state import Bindings, Key
 from onnxpatch.patching.rebinding import Substitution
 
 Call = Callable[[], object]
+
+
+class _UndecidedAttribute:
+    """Raises `refuse()` on any use: an attribute of it, arithmetic, comparison, a torch call."""
+
+    def __init__(self, refuse: Callable[[], Exception]) -> None:
+        object.__setattr__(self, "_refuse", refuse)  # __setattr__ itself refuses
+
+    def _raise(self, *_: object, **__: object) -> NoReturn:
+        raise object.__getattribute__(self, "_refuse")()
+
+    # Python looks operators up on the class, so that each needs a method of its own.
+    __getattr__ = __setattr__ = __call__ = __bool__ = __int__ = __float__ = __len__ = __iter__ = __getitem__ = _raise
+    __add__ = __radd__ = __iadd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _raise
+    __lt__ = __le__ = __gt__ = __ge__ = __matmul__ = __rmatmul__ = __neg__ = __contains__ = __setitem__ = _raise
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., object],
+        types: Collection[type],
+        args: Sequence[object] = (),
+        kwargs: object = None,
+    ) -> NoReturn:
+        for value in args:
+            if isinstance(value, cls):
+                value._raise()
+        raise TypeError("an attribute that the branches set to different values was used")
 
 
 def run_root(
@@ -137,9 +165,6 @@ def run_declared(
     return output
 
 
-# ---- merging
-
-
 def _merged(capture: Capture, explorer: PathExplorer, is_root: bool) -> object:
     paths = list(explorer.root.finished())
     _report_paths(capture, explorer)
@@ -212,9 +237,6 @@ def _report_paths(capture: Capture, explorer: PathExplorer) -> None:
                 capture.report.dropped.append(dropped)
 
 
-# ---- attributes that a forward sets
-
-
 def _set_attributes(capture: Capture, explorer: PathExplorer, paths: list[FinishedPath]) -> None:
     """Set the attributes that all paths left equal. The others refuse to be used, and so does an assigned buffer."""
     for key in dict.fromkeys(key for path in paths for key in path.changed):
@@ -225,7 +247,7 @@ def _set_attributes(capture: Capture, explorer: PathExplorer, paths: list[Finish
         # An assigned buffer is a mutation of the model to torch.export, which must not depend on the path: it stays as
         # it was, behind an attribute of its name, which Python finds first.
         same = same and name == key[1]
-        explorer.attributes.bind((key[0], name), values[0] if same else UndecidedAttribute(refuse))
+        explorer.attributes.bind((key[0], name), values[0] if same else _UndecidedAttribute(refuse))
 
 
 def _attribute_refusal(capture: Capture, explorer: PathExplorer, key: Key) -> Callable[[], Exception]:

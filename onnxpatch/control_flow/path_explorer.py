@@ -22,7 +22,6 @@ from typing import TypeVar
 import torch
 
 from onnxpatch._torch.cond import equates, hint_of, operations
-from onnxpatch.control_flow.call_recorder import CallRecorder
 from onnxpatch.control_flow.example_fallback import EqualSizes, ExampleFallback
 from onnxpatch.control_flow.list_lengths import ListLengths
 from onnxpatch.control_flow.loops.path_loops import PathLoops
@@ -30,11 +29,11 @@ from onnxpatch.control_flow.loops.recorded_loop import loop_refusal
 from onnxpatch.control_flow.path_tree import FinishedPath, PathNode, path_summary
 from onnxpatch.control_flow.pytrees import Name
 from onnxpatch.control_flow.recording import Recording
-from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.control_flow.tape import CallRecorder, TorchCall
 from onnxpatch.decisions.instructions import raised_on_purpose
 from onnxpatch.decisions.place import Site
 from onnxpatch.errors import OnnxpatchError
-from onnxpatch.patching.model_state import Bindings
+from onnxpatch.patching.forward_state import Bindings
 
 # The same line asked this often on one path is a loop on data, not a branch. The first path answers True every time:
 # without a limit, a `while` would never end.

@@ -18,7 +18,7 @@ from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.control_flow.pytrees import plain_values, tensors
 from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.decisions.place import Site
-from onnxpatch.patching.model_state import Key
+from onnxpatch.patching.forward_state import Key
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""Tensors and symbolic numbers inside nested arguments and results: listing them, replacing them, naming them.
+"""Tensors and symbolic numbers inside nested arguments and results: listing, replacing, naming and stacking them.
 
 A *nest* is what a forward passes around: tuples, lists, dicts, sets and slices, with leaves in them. A leaf is a tensor
 or a symbolic number (SymInt, SymFloat, SymBool). Everything else is a plain Python value.
@@ -6,6 +6,11 @@ or a symbolic number (SymInt, SymFloat, SymBool). Everything else is a plain Pyt
     leaves(((x, 3), {"mask": m}))       -> x, m
     rebuilt(((x, 3), {"mask": m}), f)   -> ((f(x), 3), {"mask": f(m)})
     names_in(((x, s0 + 1), {}))         -> {id(x), s0}
+
+A nest of numbers becomes one tensor, as torch.tensor makes it:
+
+    torch.tensor([x.shape[0], 1])      [2], int64      stack of a 0-d tensor and a constant
+    torch.tensor([[x.max(), 0.0]])     [1, 2], float   torch.tensor itself would detach x.max() into a number
 """
 
 from __future__ import annotations
@@ -108,3 +113,61 @@ def _rebuilt(value: object, change: Callable[[Leaf], object]) -> object:
         return slice(*(_rebuilt(inner, change) for inner in (value.start, value.stop, value.step)))
     # A set has no leaves here: torch takes none as an argument, and what is rebuilt are arguments and results of calls.
     return value
+
+
+def has_graph_number(data: object) -> bool:
+    """Whether a nest of lists and tuples has a tensor or a symbolic number in it."""
+    if isinstance(data, list | tuple):
+        return any(has_graph_number(inner) for inner in data)
+    return isinstance(data, torch.Tensor | torch.SymInt | torch.SymFloat)
+
+
+def stacked(data: object, dtype: torch.dtype | None) -> torch.Tensor:
+    """A nest of numbers as one tensor. dtype: None for the one that torch.tensor would choose."""
+    tensor = as_tensor(data)
+    whole = not tensor.dtype.is_floating_point
+    wanted = dtype or (tensor.dtype if whole else torch.get_default_dtype())
+    return tensor if tensor.dtype == wanted else tensor.to(wanted)
+
+
+def as_tensor(data: object) -> torch.Tensor:
+    """A nest of numbers as one tensor, with the dtypes of its parts promoted."""
+    if isinstance(data, list | tuple):
+        parts = [as_tensor(inner) for inner in data]
+        wanted = parts[0].dtype
+        for part in parts[1:]:
+            wanted = torch.promote_types(wanted, part.dtype)
+        return torch.stack([part.to(wanted) if part.dtype != wanted else part for part in parts])
+    if isinstance(data, torch.Tensor):
+        return data
+    if isinstance(data, torch.SymInt):
+        return full_scalar(data, torch.int64)
+    return full_scalar(data, torch.int64 if isinstance(data, int) and not isinstance(data, bool) else None)
+
+
+def full_scalar(number: object, dtype: torch.dtype | None) -> torch.Tensor:
+    """A number, plain or symbolic, as a 0-d tensor. dtype: None for the default of its type."""
+    # torch.tensor would take the example's value out of a symbolic number.
+    return torch.full((), cast(float, number), dtype=dtype)
+
+
+class StackedRounds(list[object]):
+    """The parts of a list that is joined; those of the loop's rounds are one tensor [rounds, ...]."""
+
+    def __init__(self, before: list[torch.Tensor], rounds: torch.Tensor, after: list[torch.Tensor]) -> None:
+        super().__init__([*before, rounds, *after])
+        self.before, self.rounds, self.after = before, rounds, after
+
+
+def joined(function: Callable[..., object], parts: StackedRounds, dim: int = 0) -> torch.Tensor:
+    """`torch.stack` or `torch.cat` of a list with a loop's rounds in it."""
+    dims = parts.rounds.dim() - 1
+    if function is torch.stack:
+        at = dim % (dims + 1)
+        middle = parts.rounds.movedim(0, at)
+        sides = [[part.unsqueeze(at) for part in side] for side in (parts.before, parts.after)]
+    else:
+        at = dim % dims
+        middle = parts.rounds.movedim(0, at).flatten(at, at + 1)
+        sides = [parts.before, parts.after]
+    return torch.cat([*sides[0], middle, *sides[1]], at) if any(sides) else middle

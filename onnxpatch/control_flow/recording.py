@@ -14,14 +14,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
-from onnxpatch.control_flow.branch_report import BranchReport
-from onnxpatch.control_flow.call_effects import is_mutation, is_random
-from onnxpatch.control_flow.call_recorder import CallRecorder
-from onnxpatch.control_flow.loops.stacked_rounds import StackedRounds, joined
-from onnxpatch.control_flow.pytrees import Name, tensors
-from onnxpatch.control_flow.refusals import Refusals, Running
+from onnxpatch.control_flow.branch_report import BranchReport, Refusals, Running
+from onnxpatch.control_flow.pytrees import Name, StackedRounds, joined, tensors
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
-from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.control_flow.tape import CallRecorder, TorchCall, is_mutation, is_random
 from onnxpatch.process import undone
 
 ResultT = TypeVar("ResultT")

@@ -24,11 +24,18 @@ import torch
 
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.conditions import as_number, decide_bool, decide_entry, decide_tensor
+from onnxpatch.control_flow.conditions import (
+    as_number,
+    decide_bool,
+    decide_entry,
+    decide_tensor,
+    needs_static,
+    static_dim,
+    static_size,
+)
+from onnxpatch.control_flow.indexing import indexed
 from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.stacked_numbers import has_graph_number, stacked
-from onnxpatch.control_flow.static_values import needs_static, static_dim, static_size
-from onnxpatch.control_flow.tensor_indexing import indexed
+from onnxpatch.control_flow.pytrees import has_graph_number, stacked
 from onnxpatch.decisions.instructions import in_error_text, iterated, subscripting, unpacking
 from onnxpatch.decisions.place import here
 from onnxpatch.messages.user_code import asking_frame, package_of

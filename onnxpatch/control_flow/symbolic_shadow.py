@@ -21,9 +21,9 @@ from typing import TypeAlias, cast
 
 import torch
 
-from onnxpatch._torch.declared_sizes import ARITHMETIC
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.traced_shapes import ARITHMETIC
 from onnxpatch.control_flow.pytrees import Leaf, SymbolicNumber, rebuilt, tensors
 from onnxpatch.control_flow.tape import TorchCall
 

@@ -9,11 +9,22 @@ the calls that a result depends on, and `Rebinding.run` repeats calls with other
     binding.bind(x, other)          # `other` replaces x
     binding.run(tape)               # computes other * 2 + 1
     binding(z)                      # its result
+
+Two paths are the same up to the decision that was flipped. Their common calls must be in the graph once, so the second
+path gets the first one's results from the `CallRecorder`:
+
+    path 1:  sum, gt | decide True  | mul           shared with path 2: sum, gt
+    path 2:  sum, gt | decide False | neg           only neg runs
+
+An in-place update changes a result after the fact, so that it can no longer be shared: `reuse` is turned off, and the
+explorer starts over, with every path run in full. A call is judged by the name of its function and by its arguments:
+`x.add_(1)`, `x += 1`, `torch.add(a, b, out=c)` and `F.relu(x, inplace=True)` write in place; `torch.rand_like(x)` and
+`F.dropout(x)` in training draw random numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -21,16 +32,26 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import free_symbols, in_steps, substitute_symbols
+from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.control_flow.pytrees import Leaf, Name, leaves, names_and_size_symbols, names_in, rebuilt, tensors
+from onnxpatch.decisions.place import Site, here
 
 if TYPE_CHECKING:
     import sympy
 
 LeafT = TypeVar("LeafT")
-
 # Calls that give constants. They run once, outside: torch.cond refuses torch.tensor inside a branch.
 _CONSTANTS = frozenset({torch.tensor, torch.as_tensor, torch.from_numpy, torch.asarray})
+_RANDOM = frozenset(
+    {"rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial"}
+    | {"normal", "poisson", "uniform_", "normal_", "bernoulli_", "random_", "exponential_", "cauchy_", "geometric_"}
+    | {"log_normal_", "rrelu", "gumbel_softmax", "fractional_max_pool2d"}
+)
+# `x += y` calls Tensor.__iadd__: the operators that have such a form.
+_OPERATORS = frozenset(
+    {"add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "lshift", "rshift", "div", "matmul"}
+)
 
 
 class Composite:
@@ -141,3 +162,127 @@ def names_made(calls: Iterable[TorchCall]) -> set[Name]:
             given = {id(tensor) for tensor in tensors((call.args, call.kwargs))}
             made |= call.outputs() - given
     return made
+
+
+@dataclass(frozen=True)
+class OnACopy:
+    """What `function` does in place, done on a copy of its first argument, which is returned."""
+
+    function: Callable[..., object]
+
+    def __call__(self, target: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+        copy = target.clone()
+        self.function(copy, *args, **kwargs)
+        return copy
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.function, "__name__", "update").strip("_")
+
+
+def is_mutation(function: Callable[..., object], kwargs: Mapping[str, object]) -> bool:
+    """Whether a call writes into one of its argument tensors."""
+    if isinstance(function, OnACopy):
+        return False
+    name = getattr(function, "__name__", "")
+    if name.startswith("__"):
+        # `x.data = y` reaches a mode as the `__set__` of a property.
+        return name in ("__setitem__", "__set__") or (name[2] == "i" and name[3:-2] in _OPERATORS)
+    return name.endswith("_") or kwargs.get("out") is not None or kwargs.get("inplace") is True
+
+
+def is_random(function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]) -> bool:
+    """Whether a call draws random numbers."""
+    name = getattr(function, "__name__", "")
+    if "dropout" in name:  # F.dropout(input, p, training)
+        # At evaluation dropout draws nothing.
+        return bool(kwargs.get("training", args[2] if len(args) > 2 else True))
+    return name in _RANDOM
+
+
+def written_tensors(args: Sequence[object], kwargs: Mapping[str, object]) -> list[torch.Tensor]:
+    """The tensors that a call which mutates writes into: `out=`, else its first argument."""
+    out = kwargs.get("out")
+    return tensors(out) if out is not None else tensors(args[:1])
+
+
+class CallRecorder:
+    """The calls of the path that runs now.
+
+    reuse: whether paths share calls. outer_write: the first call, and its line, that wrote in place into a tensor from
+    outside this forward: an input, a parameter or a buffer.
+    """
+
+    def __init__(self) -> None:
+        self.reuse = True
+        self.outer_write: tuple[TorchCall, Site] | None = None
+        self.begin_path([])
+
+    def begin_path(self, shared: list[TorchCall]) -> None:
+        """Start a path that shares its first calls with the one before."""
+        self.calls: list[TorchCall] = []
+        self._shared = shared
+        self._made_here: set[int] = set()
+        self._outer_storages: set[int] = set()
+        self._makers: dict[int, TorchCall] = {}  # by id of a result: the last call that returned it
+        self._results_in: dict[int, set[int]] = {}  # by storage: ids of the results in it
+        self._scanned = 0
+
+    def shared_call(self, function: Callable[..., object], args: object, kwargs: object) -> TorchCall | None:
+        """The same call of the path before, if this one is shared; None where it has to run.
+
+        Turns `reuse` off where a shared position has another call: something between the calls was not recorded.
+        """
+        position = len(self.calls)
+        if position >= len(self._shared) or not self.reuse:
+            return None
+        call = self._shared[position]
+        # Both paths have decided the same before a shared position: an If or a loop that reads the same tensors is the
+        # same there, though it is another object.
+        same_kind = isinstance(function, Composite) and type(call.function) is type(function)
+        if (call.function == function or same_kind) and call.inputs() == names_in((args, kwargs)):
+            return call
+        self.reuse = False
+        return None
+
+    def append(self, call: TorchCall) -> None:
+        """Add a call that ran; one that updates in place turns `reuse` off."""
+        self.calls.append(call)
+        if call.mutates:
+            self.reuse = False
+            written = written_tensors(call.args, call.kwargs)
+            if self.outer_write is None and any(self.is_outer(tensor) for tensor in written):
+                self.outer_write = call, here()
+        self._made_here.update(id(tensor) for tensor in tensors(call.result))
+
+    def forget(self, position: int) -> None:
+        """Forget the calls from a position on."""
+        del self.calls[position:]
+        self._scanned = min(self._scanned, position)
+
+    def is_outer(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor was made outside this forward, or is a view of one that was."""
+        self._look()
+        return id(tensor) not in self._made_here or storage_key(tensor) in self._outer_storages
+
+    def maker(self, tensor: torch.Tensor) -> TorchCall | None:
+        """The last call that returned a tensor, by itself and not in a list; None for no call of this path."""
+        self._look()
+        return self._makers.get(id(tensor))
+
+    def sharing(self, tensor: torch.Tensor) -> set[int]:
+        """Ids of the other results of this path that share memory with a tensor."""
+        self._look()
+        return self._results_in.get(storage_key(tensor), set()) - {id(tensor)}
+
+    def _look(self) -> None:
+        # Only the calls since the last look, or a forward with many updates would take quadratic time.
+        for call in self.calls[self._scanned :]:
+            # A view of an input is made by a call, so that its id says nothing: the storage does.
+            for argument in tensors((call.args, call.kwargs)):
+                if id(argument) not in self._made_here:
+                    self._outer_storages.add(storage_key(argument))
+            for result in tensors(call.result):
+                self._results_in.setdefault(storage_key(result), set()).add(id(result))
+            self._makers[id(call.result)] = call
+        self._scanned = len(self.calls)

@@ -31,7 +31,7 @@ from onnxpatch.messages.user_code import (
 
 # What calls stand-ins: it may stand between an `if` of the model and the one that answers it.
 _BETWEEN = ("onnxpatch.patching", "onnxpatch.decisions.ask",
-            *(f"onnxpatch.control_flow.{name}" for name in ("function_mode", "answers", "conditions")))  # fmt: skip
+            *(f"onnxpatch.control_flow.{name}" for name in ("answers", "conditions")))  # fmt: skip
 # A stack ends where the doctor was called: what lies above is the code that called it, not the model.
 _DOCTOR = "onnxpatch.diagnosis"
 _DOCTORS_FOLDER = Path(__file__).parents[1] / "diagnosis"

@@ -22,8 +22,7 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
 from onnxpatch._torch.function_modes import TraceErrorRecovery
-from onnxpatch._torch.one_export import one_export
-from onnxpatch._torch.quiet import quiet_exporters
+from onnxpatch._torch.one_export import one_export, quiet_exporters
 from onnxpatch.decisions.place import lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trial import CaughtError, Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain
@@ -31,9 +30,9 @@ from onnxpatch.exporters.dynamo import torch_shapes
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.messages.user_code import frames_of
+from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.onnxfile.time_limit import TimeLimit, limited
-from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.process import filtered, printed, warned
 from onnxpatch.results.checks import Checked
 from onnxpatch.verification.eager import Eager, flatten_output

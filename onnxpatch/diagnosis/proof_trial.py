@@ -22,11 +22,10 @@ from onnxpatch.exporters.dynamo import capture
 from onnxpatch.exporters.exported import export
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.onnxfile.graph import histogram
-from onnxpatch.onnxfile.intermediate_values import intermediate_values
-from onnxpatch.onnxfile.runtime import Graph, load_graphs
+from onnxpatch.onnxfile.runtime import Graph, intermediate_values, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
 from onnxpatch.patched import patched
-from onnxpatch.patching.process_state import process_state_kept
+from onnxpatch.patching.forward_state import process_state_kept
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.process import filtered

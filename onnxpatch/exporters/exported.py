@@ -1,17 +1,55 @@
-"""`export`: runs the exporter that a request names. `Exported`: the file that it wrote."""
+"""`export`: runs the exporter that a request names, and explains its error. `Exported`: the file that it wrote.
+
+The explanation is one paragraph: the first cause, the module, and the user's line.
+"""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxpatch._torch.one_export import one_export
-from onnxpatch._torch.quiet import quiet_torch
-from onnxpatch.errors import ExportError, InputError
-from onnxpatch.exporters.explain import explained
+import torch
+
+from onnxpatch._torch import relied_on
+from onnxpatch._torch.one_export import one_export, quiet_torch
+from onnxpatch.errors import BranchError, ExportError, InputError, OnnxpatchError, error_chain
 from onnxpatch.exporters.request import ExportRequest
+from onnxpatch.messages.text import relative
+from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
+
+_LONGEST = 400  # characters of the exporter's message
+# torch's advice on its debug switches and on how to write code, with what follows it; its first words before a list
+_HINTS = re.compile(
+    r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered|\(unhinted: ).*|"
+    r"Found the following conflicts between user-specified ranges and inferred ranges from model tracing:[\s-]*",
+    re.S,
+)
+_COPY = "; return a copy from the body, x.clone(), or use onnxpatch.scan"
+_QUANTIZED = (
+    "the model is quantized by torch, and torch.export cannot read its packed weights: ask for exporter='trace', which "
+    "takes statically quantized layers"
+)
+_FLOAT = "; or export the float model, and quantize the file with onnxruntime.quantization"
+_REMEDIES = {
+    "but tracing inferred a static shape of": "; a line of the model fixes that size while it is exported: "
+    "onnxpatch.doctor names it; or leave that axis out of dynamic_shapes",
+    "operator 'quantized::": _FLOAT.replace("or ", ""),
+    "might be aliasing": _COPY,
+    "do not support aliasing": _COPY,
+    "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
+    "unordered_map::at": "; a torch.autograd.Function reads parameters that are no arguments of its forward: call the "
+    "code of that forward as a function while torch.onnx.is_in_onnx_export()",
+    "unhashable type: non-nested SymInt": "; a dynamic size is looked up in a dict, a set or an lru_cache: compare it "
+    "with ==, or keep that dimension fixed",
+    "nsupported attribute type": "; an operator takes a list of fixed numbers here, and a number computed from a size "
+    "is in it: keep that dimension fixed, or compute with a tensor in place of the list",
+    "alias_analysis.cpp": "; a function of torch got arguments in the trace that none of its forms takes, a flag in "
+    "place of a number for instance: convert them before the call, or export with exporter='dynamo'",
+}
 
 
 @dataclass(frozen=True)
@@ -51,3 +89,73 @@ def export(request: ExportRequest, path: Path) -> Exported:
         raise
     except Exception as error:
         raise ExportError(explained(error, request.model, request.exporter)) from error
+
+
+def explained(error: BaseException, model: torch.nn.Module, exporter: str) -> str:
+    """The message of ExportError. The exporter's own error is its `__cause__`."""
+    message = relative(f"{exporter} export refused {type(model).__name__}: {reason(error)}")
+    if isinstance(root_of(error), BranchError):  # its message has module and line already
+        return message
+    where = " ".join(part for part in place_of(error, model) if part) or translated(error)
+    return f"{message}\n  {relative(where)}" if where else message
+
+
+def reason(error: BaseException) -> str:
+    """The first cause, on one line: `TypeError: …`."""
+    root = root_of(error)
+    lacking = next((said for one in error_chain(error) if (said := relied_on.explain(one))), None)
+    if lacking:
+        return lacking
+    if "__obj_flatten__" in str(root):  # torch's words name a method that nobody has called
+        return _QUANTIZED + _FLOAT
+    # torch colours some of its messages for a terminal.
+    text = re.sub(r"\x1b\[[0-9;]*m", "", _HINTS.sub("", str(root)))
+    return f"{type(root).__name__}: {textwrap.shorten(text, _LONGEST, placeholder=' …')}{remedy(text)}"
+
+
+def remedy(text: str) -> str:
+    """What to do about an error of torch's, to be put behind its words; "" where nothing is known."""
+    return next((said for sign, said in _REMEDIES.items() if sign in text), "")
+
+
+def root_of(error: BaseException) -> BaseException:
+    """The error of the chain that says most: onnxpatch's own if there is one, else the innermost.
+
+    onnxpatch's error about a branch or loop names module, line and remedy; the errors below it are its raw material.
+    """
+    chain = error_chain(error)
+    return next((one for one in chain if isinstance(one, OnnxpatchError)), chain[-1])
+
+
+def place_of(error: BaseException, model: torch.nn.Module) -> tuple[str, str]:
+    """(`in module PATH (CLASS)`, `at FILE:LINE in FUNCTION`), each "" if not known.
+
+    The innermost module of the model that ran, and the innermost line of the user's code.
+    """
+    paths = {id(m): name for name, m in model.named_modules()} if isinstance(model, torch.nn.Module) else {}
+    module, line = "", ""
+    for one in reversed(error_chain(error)):
+        for frame, number in frames_of(one):
+            # A frame of a module's method has the module as its self.
+            owner = frame.f_locals.get("self")
+            if id(owner) in paths:
+                module = f"in module {paths[id(owner)] or '(root)'} ({type(owner).__name__})"
+            # Lines before the first module are those that called the export.
+            if module and is_user_frame(frame):
+                line = f"at {frame.f_code.co_filename}:{number} in {frame.f_code.co_name}"
+        if module:
+            break
+    return module, line
+
+
+def translated(error: BaseException) -> str:
+    """The line that called the operator whose translation failed. The forward is over by then."""
+    for one in error_chain(error):
+        for frame, _ in frames_of(one):
+            meta = getattr(frame.f_locals.get("node"), "meta", None)
+            trace = meta.get("stack_trace") if isinstance(meta, dict) else None
+            calls = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace or "")
+            own = [call for call in calls if is_user_file(call[0])]
+            if own:
+                return f"{frame.f_locals['node'].target} at {own[-1][0]}:{own[-1][1]} in {own[-1][2]}"
+    return ""

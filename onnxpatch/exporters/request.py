@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError, ScriptedModelError, UnknownExporterError
-from onnxpatch.exporters.output_layout import OutputLayout
+from onnxpatch.exporters.opened_call import OutputLayout
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
 from onnxpatch.inputs.given_model import ModelExample, declared_example

@@ -1,30 +1,50 @@
-"""The TorchScript exporter, by trace or by script: torch.onnx.export(dynamo=False) from a request."""
+"""The TorchScript exporter, by trace or by script: torch.onnx.export(dynamo=False) from a request.
+
+torch fills in every default of forward's signature, and makes tensors of them:
+
+    def forward(self, x, flag=True, k=3)      export(model, (x,)) calls forward(x, tensor(True), tensor(3))
+
+Then `if flag` and `k > 3` are traced as tensors, or fail: `_positional` shows it a forward that takes the given
+arguments only. The exporter passes arguments by position alone; keyword-only ones are passed on by keyword here. What
+its file still needs is written last: large weights, outputs as wide as the model's, names of sizes.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+import onnx
 import torch
 
-from onnxpatch._torch.script_tracing import traced
+from onnxpatch._torch.script_tracing import traced, weights_left_out
 from onnxpatch._torch.trace_state import tracing_paused
-from onnxpatch._torch.traced_weights import weights_left_out
-from onnxpatch.exporters.opened_call import opened_call
-from onnxpatch.exporters.output_layout import OutputLayout
+from onnxpatch.exporters.opened_call import OutputLayout, opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.leaves import signature
 from onnxpatch.onnxfile import output_structure
-from onnxpatch.onnxfile.added_weights import add_weights, cast_float_outputs, name_output_sizes
-from onnxpatch.onnxfile.mapped_weights import LARGE, SMALL
-from onnxpatch.onnxfile.unread import edited
-from onnxpatch.patching.model_state import TensorContents
-from onnxpatch.patching.script_defaults import positional
+from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.mapped_weights import LARGE, MOST_IN_ONE_FILE, SMALL, take_in
+from onnxpatch.onnxfile.runtimes.interface import BFLOAT16
+from onnxpatch.patching.forward_state import TensorContents
+from onnxpatch.patching.swap import UndoLog
 from onnxpatch.process import undone
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
+# What torch calls a size that it cannot tell: operator, value, dimension (`LayerNormalizationonnx::Gather_165_dim_0`).
+_OF_TORCH = re.compile(r"[A-Z][\w:.]*_dim_\d+")
+# ONNX's numbers of the types.
+_FLOATS = {torch.float32: 1, torch.float16: 10, torch.float64: 11, torch.bfloat16: BFLOAT16}
+_PAGE = 1 << 12  # a runtime can map a tensor that starts a page
 
 
 def export_torchscript(request: ExportRequest, path: Path) -> None:
@@ -33,7 +53,7 @@ def export_torchscript(request: ExportRequest, path: Path) -> None:
     with (
         opened_call(model, request.inputs, request.layout) as call,
         # After `opened_call`: its forward is the one whose defaults count.
-        positional(model, call.args, call.kwargs) as (target, all_args, rest),
+        _positional(model, call.args, call.kwargs) as (target, all_args, rest),
         traced(),
     ):
         if all_args and isinstance(all_args[-1], dict):
@@ -118,3 +138,164 @@ def _least(request: ExportRequest) -> float:
     if not options.get("export_params", True) or options.get("keep_initializers_as_inputs"):
         return math.inf
     return 0 if request.external_data else LARGE
+
+
+@contextlib.contextmanager
+def _positional(
+    model: Any, args: tuple[Any, ...], kwargs: dict[str, object]
+) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
+    """(model, args, kwargs) for the exporter. Inside the block, forward takes the given arguments only."""
+    if not (_omitted(model, args, kwargs) or _keyword_only(model, kwargs)) or isinstance(model, torch.jit.ScriptModule):
+        yield model, args, kwargs
+        return
+    given = _ordered(model, kwargs)
+    log = UndoLog()
+    with undone(log.undo):
+        log.specialise(model, _mixin(len(args), tuple(given)))
+        yield model, (*args, *given.values()), {}
+
+
+def _omitted(model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
+    """Parameters whose omitted default would become a graph input, or that a decorator of forward fills in itself.
+
+    The exporter gives every None by position. transformers' decorators give `use_cache` by keyword: one too many.
+    """
+    sig = signature(model)
+    if sig is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in sig.parameters.values()):
+        return []
+    rest = list(sig.parameters.values())[len(args) :]
+    decorated = any(hasattr(vars(cls).get("forward"), "__wrapped__") for cls in type(model).__mro__)
+    kinds = (bool, int, float, torch.Tensor, *((type(None),) if decorated else ()))
+    return [p.name for p in rest if p.name not in kwargs and isinstance(p.default, kinds)]
+
+
+def _keyword_only(model: torch.nn.Module, kwargs: dict[str, object]) -> list[str]:
+    """Arguments that cannot be given by position, the only way the exporter has."""
+    sig = signature(model)
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in sig.parameters.values() if p.kind in kinds and kwargs] if sig else []
+
+
+def _ordered(model: torch.nn.Module, kwargs: dict[str, object]) -> dict[str, object]:
+    sig = signature(model)
+    order = list(sig.parameters) if sig else []
+    return dict(sorted(kwargs.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
+
+
+def _mixin(count: int, names: tuple[str, ...]) -> type:
+    class Positional:
+        def forward(self, *values: object) -> Any:
+            return super().forward(*values[:count], **dict(zip(names, values[count:], strict=True)))  # type: ignore[misc]
+
+    return Positional
+
+
+def defaults_kept(model: torch.nn.Module) -> type | None:
+    """A mixin for the root that keeps torch.onnx.export(dynamo=False) from making inputs of defaults; or None.
+
+    The signature that the exporter reads has None in place of such a default: None becomes no input. The mixin's
+    forward puts the number back. A parameter that may be None by its annotation is not changed.
+    """
+    sig = signature(model)
+    parameters = list(sig.parameters.values()) if sig else []
+    # Where None is a value that the caller may give, it could not be told from an omitted argument.
+    numbers = {p.name: p.default for p in parameters if _is_number(p) and "None" not in _annotated(p)}
+    if not numbers or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        return None
+    names = [p.name for p in parameters]
+
+    def given(name: str, value: object) -> object:
+        return numbers.get(name) if value is None else value
+
+    class Defaults:
+        def forward(self, *values: object, **named: object) -> Any:
+            first = list(map(given, names, values))
+            rest = {name: given(name, value) for name, value in named.items()}
+            return super().forward(*first, *values[len(names) :], **rest)  # type: ignore[misc]
+
+    shown = [p.replace(default=None) if p.name in numbers else p for p in parameters]
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    # In a signature, nothing but positional-only parameters may stand before a positional-only one.
+    if shown[0].kind is inspect.Parameter.POSITIONAL_ONLY:
+        itself = itself.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
+    Defaults.forward.__signature__ = inspect.Signature([itself, *shown])  # type: ignore[attr-defined]
+    return Defaults
+
+
+def _is_number(parameter: inspect.Parameter) -> bool:
+    return isinstance(parameter.default, bool | int | float) and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+
+
+def _annotated(parameter: inspect.Parameter) -> str:
+    """The annotation as text; "None" if it allows None."""
+    text = str(parameter.annotation)
+    # `Optional[int]` as text has no None in it.
+    return "None" if "Optional" in text else text
+
+
+def add_weights(path: Path, weights: Mapping[str, torch.Tensor], apart: bool) -> None:
+    """Make initializers of the inputs that have the names of `weights`.
+
+    apart: their data stays in the file `<name>.data` beside the model; else in the model, if it has room.
+    """
+    data = path.with_name(f"{path.name}.data")
+    with edited(path) as proto, open(data, "wb") as out:
+        inputs = {value.name: value for value in proto.graph.input}
+        for name, weight in weights.items():
+            if name not in inputs:  # no node reads it
+                continue
+            one = proto.graph.initializer.add(name=name, dims=weight.shape)
+            one.data_type = inputs[name].type.tensor_type.elem_type
+            one.data_location = one.EXTERNAL
+            offset = _write_bytes(weight, out)
+            entries = {"location": data.name, "offset": str(offset), "length": str(weight.nbytes)}
+            for key, value in entries.items():
+                one.external_data.add(key=key, value=value)
+            proto.graph.input.remove(inputs[name])
+    if not apart and sum(weight.nbytes for weight in weights.values()) < MOST_IN_ONE_FILE:
+        take_in(path, data.name)
+
+
+def _write_bytes(weight: torch.Tensor, out: BinaryIO) -> int:
+    """Write the bytes of a tensor; returns where they begin."""
+    out.write(bytes(-out.tell() % _PAGE))
+    offset = out.tell()
+    out.write(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return offset
+
+
+def cast_float_outputs(graph: GraphProto, dtypes: Sequence[torch.dtype]) -> None:
+    """Cast each float output that has another width than in `dtypes`, which are eager's in the same order."""
+    from onnx import helper
+
+    fixed = {name for node in graph.node for name in output_structure.names_in_subgraphs(node)}
+    fixed |= {value.name for value in (*graph.input, *graph.initializer)}
+    for output, dtype in zip(graph.output, dtypes, strict=True):
+        kind, wanted = output.type.tensor_type, _FLOATS.get(dtype)
+        if wanted is None or kind.elem_type == wanted or kind.elem_type not in _FLOATS.values():
+            continue
+        if output.name in fixed:  # its name cannot go to another value
+            continue
+        name, computed = output.name, f"{output.name}_computed"
+        output_structure.rename_outputs(graph, {name: computed})
+        graph.node.append(helper.make_node("Cast", [computed], [name], to=wanted))
+        output.name, kind.elem_type = name, wanted
+
+
+def name_output_sizes(graph: onnx.GraphProto) -> None:
+    """Rename the sizes of outputs that are called after an operator. Sizes of one name keep one name."""
+    inputs = {size.dim_param for value in graph.input for size in _sizes(value)}
+    names: dict[str, str] = {}
+    for value in graph.output:
+        for axis, size in enumerate(_sizes(value)):
+            if size.dim_param not in inputs and _OF_TORCH.fullmatch(size.dim_param):
+                names.setdefault(size.dim_param, f"{value.name}_dim_{axis}")
+    for value in (*graph.output, *graph.value_info) if names else ():
+        for size in _sizes(value):
+            if size.dim_param in names:
+                size.dim_param = names[size.dim_param]
+
+
+def _sizes(value: onnx.ValueInfoProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
+    if value.type.HasField("tensor_type"):
+        yield from value.type.tensor_type.shape.dim

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.constants import operator_of, producer
+from onnxpatch._torch.tensor_origins import operator_of, producer
 from onnxpatch.formulas.einops.axes import plan_axes
 from onnxpatch.formulas.einops.rearrange import rearrange
 from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run, target_operators, target_opset

@@ -9,7 +9,8 @@ import torch
 from onnxpatch._torch.function_modes import function_name
 from onnxpatch.errors import RefusedError
 from onnxpatch.formulas import complex_pairs
-from onnxpatch.formulas.complex_arithmetic import (
+from onnxpatch.formulas.complex_pairs import (
+    Pair,
     add,
     angle,
     complex_dtype,
@@ -31,9 +32,10 @@ from onnxpatch.formulas.complex_arithmetic import (
     sub,
     to,
     type_as,
+    view_as_complex,
+    view_as_real,
     where,
 )
-from onnxpatch.formulas.complex_pairs import Pair, view_as_complex, view_as_real
 
 
 def _same(a: object, *args: object, **kwargs: object) -> object:

@@ -1,4 +1,4 @@
-"""Exponentials, logarithms and error functions that keep their digits for small numbers, in operations of ONNX."""
+"""Elementary functions that keep their digits in operations of ONNX: for small numbers, and at multiples."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+# Chebyshev fit of log(erfcx(z) / t) in t = 2 / (2 + z), seven digits (Numerical Recipes, erfcc).
+_ERFC = (
+    -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223,
+    0.17087277,
+)  # fmt: skip
+# The normal quantile, seven digits: Wichura's PPND7 (Applied Statistics 241). Numerator and denominator of each part.
+_CENTER = (3.3871327179, 50.434271938, 159.29113202, 59.109374720), (1.0, 17.895169469, 78.757757664, 67.187563600)
+_NEAR = (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103), (1.0, 0.73700164250, 0.12021132975)
+_FAR = (6.6579051150, 3.0812263860, 0.42868294337, 0.017337203997), (1.0, 0.24197894225, 0.012258202635)
 
 
 def floats(x: Tensor) -> Tensor:
@@ -44,13 +54,6 @@ def expm1(x: Tensor) -> Tensor:
     return torch.where(x.abs() < 1, torch.tanh(x / 2) * (grown + 1), grown - 1)
 
 
-# Chebyshev fit of log(erfcx(z) / t) in t = 2 / (2 + z), seven digits (Numerical Recipes, erfcc).
-_ERFC = (
-    -1.26551223, 1.00002368, 0.37409196, 0.09678418, -0.18628806, 0.27886807, -1.13520398, 1.48851587, -0.82215223,
-    0.17087277,
-)  # fmt: skip
-
-
 def erfc_scaled(size: Tensor) -> Tensor:
     """exp(x**2) erfc(x), of a positive x."""
     t = 2 / (2 + size)
@@ -62,12 +65,6 @@ def erfc(x: Tensor) -> Tensor:
     size = x.abs()
     tail = erfc_scaled(size) * torch.exp(-size * size)
     return torch.where(x < 0, 2 - tail, tail)
-
-
-# The normal quantile, seven digits: Wichura's PPND7 (Applied Statistics 241). Numerator and denominator of each part.
-_CENTER = (3.3871327179, 50.434271938, 159.29113202, 59.109374720), (1.0, 17.895169469, 78.757757664, 67.187563600)
-_NEAR = (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103), (1.0, 0.73700164250, 0.12021132975)
-_FAR = (6.6579051150, 3.0812263860, 0.42868294337, 0.017337203997), (1.0, 0.24197894225, 0.012258202635)
 
 
 def normal_quantile(q: Tensor) -> Tensor:
@@ -82,3 +79,28 @@ def normal_quantile(q: Tensor) -> Tensor:
     found = torch.where(q.abs() <= 0.425, center, torch.sign(q) * tail)
     found = torch.where(q.abs() == 0.5, torch.sign(q) * math.inf, found)
     return torch.where(q.abs() > 0.5, torch.full_like(q, math.nan), found)
+
+
+def floor_quotient(input: Tensor, other: Tensor | float) -> Tensor:
+    """`input // other` of floats of any shape: what leaves no rest is divided. 7 // 0.7 is 9, since 0.7 is a little
+    more than seven tenths; the floor of 7 / 0.7 is 10."""
+    rest = torch.fmod(input, other)
+    quotient = torch.true_divide(input - rest, other)
+    below = (rest < 0) ^ (torch.as_tensor(other) < 0) if isinstance(other, Tensor) or other < 0 else rest < 0
+    # Without its rest the quotient is a whole number but for rounding, up or down: so round, not floor.
+    whole = torch.round(torch.where(below & (rest != 0), quotient - 1, quotient))
+    if isinstance(other, Tensor):
+        return torch.where(other == 0, torch.true_divide(input, other), whole)
+    return whole if other else torch.true_divide(input, other)
+
+
+def floor_rest(input: Tensor, other: Tensor | float) -> Tensor:
+    """`input % other` of floats: the rest, with the sign of `other`."""
+    rest = torch.fmod(input, other)
+    other = torch.as_tensor(other, dtype=rest.dtype)
+    return torch.where((rest != 0) & ((rest < 0) ^ (other < 0)), rest + other, rest)
+
+
+def reduced(loss: Tensor, reduction: str) -> Tensor:
+    """The loss of each element or row as it is ("none"), their sum, or their mean."""
+    return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()

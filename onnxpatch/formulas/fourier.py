@@ -20,10 +20,9 @@ from torch import Tensor
 
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.formulas import nodes
-from onnxpatch.formulas.chirp import write_chirp
+from onnxpatch.formulas.fourier_nodes import Length, WaveNodes, write_chirp
 from onnxpatch.formulas.nodes import Recipe, Value, Writer
 from onnxpatch.formulas.symbolic import example_of
-from onnxpatch.formulas.wave_nodes import Length, WaveNodes
 
 # Up to here one matrix product is fastest; beyond, each factor's matrix may have this size.
 SMALL = 256

@@ -17,8 +17,7 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch._torch.script_graph import absent_input, if_node
-from onnxpatch._torch.trace_state import running_trace, traces_a_part
+from onnxpatch._torch.trace_state import absent_input, if_node, running_trace, traces_a_part
 from onnxpatch.process import filtered
 from onnxpatch.settings import Operators, in_force
 

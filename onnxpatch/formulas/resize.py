@@ -1,25 +1,30 @@
 """An exact resize for position tables and pooling: `Wh @ P @ Ww.T`, with weights computed from `arange` in the graph.
 
 ONNX's Resize is slow or missing in runtimes in its cubic form. A resize is linear and separable: two small matrices do
-the same at any output size, with MatMul and elementwise operators only.
-The formulas are those of torch.nn.functional.interpolate and adaptive_avg_pool (aten/src/ATen/native/UpSample.h).
+the same at any output size, with MatMul and elementwise operators only. A table is resized for any image size, or
+stored for one: `form_of`. The formulas are those of torch.nn.functional.interpolate and adaptive_avg_pool
+(aten/src/ATen/native/UpSample.h).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from onnxpatch._torch import pytree
+from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch.errors import InputError
+from onnxpatch.settings import Settings
+
 Mode = Literal["nearest", "nearest-exact", "linear", "cubic", "area"]
 # int, torch.SymInt, or under torch.jit.trace a 0-d tensor
 Size = Any
 # float, torch.SymFloat or a 0-d tensor
 Scale = Any
-
 _KERNELS = {
     "linear": "linear",
     "bilinear": "linear",
@@ -29,6 +34,7 @@ _KERNELS = {
     "nearest-exact": "nearest-exact",
     "area": "area",
 }
+FORMS = ("dynamic", "static")
 
 
 def kernel_of(mode: str) -> Mode:
@@ -220,3 +226,45 @@ def _apply_channels_last(work: Tensor, weights: Sequence[Tensor]) -> Tensor:
     rows = torch.matmul(tall, work.flatten(2).squeeze(0) if single else work.flatten(2))
     resized = torch.matmul(wide, rows.unflatten(-1, (width, channels)))
     return (resized.unsqueeze(0) if single else resized).permute(0, 3, 1, 2)
+
+
+def form_of(settings: Settings, patch: str) -> str | None:
+    """`form=` for the patch of this name: "dynamic", "static", or None if it was not given.
+
+    `form` is one of them for the whole model, or a mapping from names of patches. Raises InputError for other values.
+    """
+    asked = settings.options.get("form")
+    form = asked.get(patch) if isinstance(asked, Mapping) else asked
+    # Who states an image size wants tables stored for it.
+    if form is None and settings.image_size is not None:
+        return "static"
+    if form is not None and form not in FORMS:
+        raise InputError(
+            f"form={form!r} is not known: use 'dynamic' or 'static', or a mapping from patch names to them"
+        )
+    return None if form is None else str(form)
+
+
+def check_example(image_size: tuple[int, int], inputs: object) -> None:
+    """Raises InputError if tables are to be stored for `image_size` and the example has no image of that size."""
+    # Paused, sizes are ints. Under trace they are tensors otherwise, and reading them adds nodes to the graph.
+    with tracing_paused():
+        images = list(_images(pytree.tree_leaves(inputs)))
+    wanted = tuple(image_size)
+    # Channels first or channels last: the two sizes are the last of three, or the first.
+    if images and not any(wanted in (size[1:], size[:2]) for size in images):
+        found = " and ".join("x".join(map(str, size)) for size in images)
+        height, width = wanted
+        raise InputError(
+            f"image_size=({height}, {width}), but the example that is exported holds {found}: position tables are "
+            f"stored for the size that they are asked for; export with an image of {height} by {width}"
+        )
+
+
+def _images(leaves: list[object]) -> Iterator[tuple[int, ...]]:
+    """The last three sizes of tensors that may be images. Without symbolic ones, which fail by themselves."""
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor) and leaf.dim() >= 4:
+            size = tuple(leaf.shape[-3:])
+            if all(isinstance(length, int) for length in size):
+                yield size

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onnxpatch.formulas.blocks import blocks, last_of_blocks, one_more
+from onnxpatch.formulas.scans import blocks, last_of_blocks, one_more
 from onnxpatch.formulas.symbolic import as_tensor
 
 _WIDTH = 32

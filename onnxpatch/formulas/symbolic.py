@@ -1,7 +1,7 @@
-"""Recognizes sizes under an exporter (int and SymInt under dynamo, 0-d tensors under trace), and computes with them.
+"""What patches ask of the running export: sizes (int and SymInt under dynamo, 0-d tensors under trace) and constants.
 
-A Python number made of one (`int`, `float`, `math.sqrt`, `max`) freezes it at the example's value, silently. What is
-here keeps it symbolic.
+A Python number made of a size (`int`, `float`, `math.sqrt`, `max`) freezes it at the example's value, silently. What is
+here keeps it symbolic. Much of it is implemented in `onnxpatch._torch`; patches import it from here.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch._torch.cond import free_symbols
-from onnxpatch._torch.data_questions import assume
+from onnxpatch._torch.cond import assume, free_symbols
+from onnxpatch._torch.function_modes import function_name, unseen
 from onnxpatch._torch.size_samples import sampled_sizes
 from onnxpatch._torch.symbolic_sizes import (
     constant_size,
@@ -24,27 +24,37 @@ from onnxpatch._torch.symbolic_sizes import (
     example_of,
     missing_to,
     never_negative,
+    operator_of,
     relation_of,
     split_fraction,
     static_number,
+    traced_from,
     traced_from_sizes,
 )
+from onnxpatch._torch.tensor_origins import all_ones, constant, divided_by_data, keep_constant, unrecorded
+from onnxpatch._torch.trace_state import tracing_paused
 
 __all__ = [
     "ROUNDING",
+    "all_ones",
     "as_float",
     "as_tensor",
     "assume",
     "chosen",
+    "constant",
     "constant_size",
     "counted",
     "decided_by_data",
+    "divided_by_data",
     "divides_negative",
     "example_number",
     "example_of",
+    "function_name",
+    "keep_constant",
     "missing_to",
     "never_negative",
     "one_step",
+    "operator_of",
     "relation_of",
     "same_size",
     "sampled_sizes",
@@ -52,13 +62,18 @@ __all__ = [
     "split_fraction",
     "static_number",
     "symbolic",
+    "traced_from",
     "traced_from_sizes",
+    "tracing_paused",
     "truncated",
+    "unrecorded",
+    "unseen",
     "whole_part",
 ]
 
 # float32, in which ONNX computes on sizes, may come out just below a whole number that eager's float64 reaches.
 ROUNDING = 1e-6
+_OPERATORS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
 def symbolic(value: object) -> bool:
@@ -178,9 +193,6 @@ def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
         return torch.sym_max(new, old)
     # As for equality: 1 where the difference is at least 1, else 0.
     return old + torch.sym_min(1, torch.sym_max(0, above)) * (new - old)
-
-
-_OPERATORS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
 
 
 def _same(a: object, b: object) -> bool:

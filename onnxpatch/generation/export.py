@@ -21,7 +21,7 @@ from onnxpatch.errors import InputError
 from onnxpatch.export import export
 from onnxpatch.generation.graphs import Part
 from onnxpatch.generation.parts import generation_parts
-from onnxpatch.patching.process_state import process_state_kept
+from onnxpatch.patching.forward_state import process_state_kept
 from onnxpatch.results.report import Report
 
 

@@ -33,7 +33,7 @@ from onnxpatch.generation.graphs import (
 from onnxpatch.generation.vision import reads_images, vision_parts
 from onnxpatch.inputs.caches import closed, is_cache, opened
 from onnxpatch.messages.text import said_by
-from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.process import undone
 
 

@@ -16,7 +16,7 @@ import torch
 from onnxpatch.errors import InputError
 from onnxpatch.generation.choice import Choice, Processor, choice_of
 from onnxpatch.generation.turns import Turns, kind_of
-from onnxpatch.onnxfile.cached_graph import CachedGraph
+from onnxpatch.onnxfile.repeated_calls import CachedGraph
 from onnxpatch.onnxfile.runtimes.interface import Provider, as_array, importable
 
 

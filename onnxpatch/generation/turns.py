@@ -13,7 +13,7 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.generation.choice import Choice
-from onnxpatch.onnxfile.cached_graph import CachedGraph, States, rows_of
+from onnxpatch.onnxfile.repeated_calls import CachedGraph, States, rows_of
 
 Tensors = Mapping[str, torch.Tensor]
 

@@ -11,8 +11,8 @@ from html import escape
 
 import torch
 
-from onnxpatch.patching.conditions import resolve
 from onnxpatch.patching.registry import Patch
+from onnxpatch.patching.when import resolve
 
 _REACH = 5  # lines before and after
 _MOST_LINES = 90

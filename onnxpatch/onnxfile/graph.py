@@ -4,14 +4,25 @@ Both exporters leave the module's path in a node, each in its own way. For the `
 
     dynamo    metadata "pkg.torch.onnx.name_scopes" = "['', 'blocks', 'blocks.0', 'add']"
     trace     the node's name "/blocks/blocks.0/Add"
+
+`check_functions` refuses a file whose functions call each other so often that no runtime can load it. 40 functions of
+two calls each are a file of 4 KB and 2^40 nodes: onnxruntime writes every call out when it loads a file, and no limit
+stops it there.
 """
 
 from __future__ import annotations
 
 import ast
+import mmap
+import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
+
+from onnx import FunctionProto
+
+from onnxpatch.errors import InputError
+from onnxpatch.onnxfile.mapped_weights import Content, fields
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -19,13 +30,13 @@ if TYPE_CHECKING:
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _LONGEST = 100_000  # characters of metadata that are parsed: the file may come from anywhere
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"  # torch.fx writes it for a node without a module stack
-
-
 # ONNX's names that differ from torch's by more than case.
 _DTYPES = {"float": "float32", "double": "float64"}
-
 _QUANTIZED = ("Quantize", "QLinear", "MatMulInteger", "ConvInteger", "NBits")  # parts of operators' names
 _DRAWN = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+_FUNCTIONS = 25  # of ModelProto
+_MOST = 100_000  # nodes of one function, written out
+Key = tuple[str, str]
 
 
 def dtype_name(elem_type: int) -> str:
@@ -154,3 +165,53 @@ def _shape_text(value: ValueInfoProto) -> str:
         return ""
     dims = value.type.tensor_type.shape.dim
     return "×".join(str(d.dim_value) if d.HasField("dim_value") else (d.dim_param or "?") for d in dims) or "scalar"
+
+
+def check_functions(model: str | bytes) -> None:
+    """Raises InputError for such a file; model: its path or its bytes. Nothing else of the file is read."""
+    try:
+        if isinstance(model, bytes):
+            calls = _calls(model)
+        else:
+            with open(model, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                calls = _calls(content)
+    except Exception:  # damaged, or no file: the runtime says how
+        return
+    largest = max(_written_out(calls).values(), default=0)
+    if largest > _MOST:
+        name = "the model given as bytes" if isinstance(model, bytes) else os.fspath(model)
+        raise InputError(
+            f"{name}: its functions call each other so often that they have {largest:,} nodes written out, at most "
+            f"{_MOST:,} are loaded"
+        )
+
+
+def _calls(content: Content) -> dict[Key, list[Key]]:
+    """The operators that each function calls."""
+    functions = (
+        FunctionProto.FromString(content[inside:end])
+        for number, _, inside, end in fields(content, 0, len(content))
+        if number == _FUNCTIONS
+    )
+    return {(one.domain, one.name): [(n.domain, n.op_type) for n in all_nodes(one)] for one in functions}
+
+
+def _written_out(calls: Mapping[Key, list[Key]]) -> dict[Key, int]:
+    """How many nodes each function has. One that calls itself counts once: the runtime refuses it."""
+    known: dict[Key, int] = {}
+    for key in _inner_first(calls):
+        known[key] = sum(known.get(called, 1) for called in calls[key])
+    return known
+
+
+def _inner_first(calls: Mapping[Key, list[Key]]) -> Iterator[Key]:
+    entered: set[Key] = set()
+    for first in calls:
+        waiting = [(first, False)]
+        while waiting:
+            key, left = waiting.pop()
+            if left:
+                yield key
+            elif key not in entered:
+                entered.add(key)
+                waiting += [(key, True), *((called, False) for called in calls[key] if called in calls)]

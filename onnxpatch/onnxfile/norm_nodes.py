@@ -15,8 +15,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxpatch.onnxfile.unread import drop_unread, edited
-from onnxpatch.onnxfile.use_def import UseDef
+from onnxpatch.onnxfile.editing import UseDef, drop_unread, edited
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -10,27 +10,38 @@ A graph has a flat list of outputs; a model may return `{"boxes": b, "aux": (m, 
             {"kind": "tensor", "name": "aux_1", "flag": "has_aux_1", "present": true}]},
         "n": {"kind": "constant", "value": 3}}}
 
-`Tree` lists the entries of a node. The containers that a model may return are taken apart by `parts` and `at`.
+`Tree` lists the entries of a node. The containers that a model may return are taken apart by `parts` and `at`. The
+exporters write an optional output as two: the value, and a bool that says whether it is there. For
+`optional_output(form="onnx")`, `write_optionals` turns the two into one `optional(tensor)`, by an If on the flag whose
+branches are `Optional(value)` and an empty `Optional()`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Collection, Hashable, Iterator, Mapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.metadata import parse_json
-from onnxpatch.onnxfile.tree import Plain, Tree
-from onnxpatch.onnxfile.tree_check import checked_tree
+from onnxpatch.onnxfile.tree import Plain, Tree, checked_tree
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
+if TYPE_CHECKING:
+    from onnx import GraphProto, TypeProto
 
 __all__ = ["KEY", "Tree", "leaves", "name_leaves", "read", "rename_outputs", "unused", "write", "write_metadata"]
 
 KEY = "onnxpatch.outputs"
+Path: TypeAlias = tuple[Hashable, ...]
+"""Where a value is in a structure: keys, indices and field names from the top."""
+
+_PLAIN = (bool, int, float, str, type(None))
+_LONGEST = 200  # characters of an object that is described, not rebuilt
 
 
 def leaves(tree: Tree) -> Iterator[Tree]:
@@ -176,13 +187,6 @@ def read(metadata: Mapping[str, str], outputs: Collection[str]) -> Tree | None:
     return checked_tree(KEY, parse_json(KEY, metadata[KEY]), outputs) if KEY in metadata else None
 
 
-Path: TypeAlias = tuple[Hashable, ...]
-"""Where a value is in a structure: keys, indices and field names from the top."""
-
-_PLAIN = (bool, int, float, str, type(None))
-_LONGEST = 200  # characters of an object that is described, not rebuilt
-
-
 def parts(value: object) -> Mapping[Hashable, object]:
     """The parts of a container by key, index or field name; empty for other values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -238,3 +242,50 @@ def _named_items(kind: str, trees: Mapping[Hashable, Tree], class_name: str | No
     if kind == "dict" and not all(isinstance(key, str) for key in trees):
         tree["keys"] = [key if isinstance(key, _PLAIN) else str(key) for key in trees]
     return tree if class_name is None else {**tree, "class": class_name}
+
+
+def wants_optionals(tree: Tree) -> bool:
+    """Whether any output asks for the optional type."""
+    return any(leaf.get("form") == "onnx" for leaf in leaves(tree))
+
+
+def write_optionals(file: str | os.PathLike[str]) -> None:
+    """Change a file in place: outputs that ask for it become `optional(tensor)`, and lose their flag.
+
+    The file must have its structure in the metadata already. The graph needs opset 16 or later.
+    """
+    with edited(file) as proto:
+        outputs = [output.name for output in proto.graph.output]
+        tree = read({entry.key: entry.value for entry in proto.metadata_props}, outputs)
+        assert tree is not None, "the output structure is written first"
+        for leaf in leaves(tree):
+            if leaf.get("form") == "onnx" and "flag" in leaf:
+                _join(proto.graph, leaf)
+        write_metadata(proto, tree)
+
+
+def _join(graph: GraphProto, leaf: Tree) -> None:
+    """Replace the outputs of a value and its flag by one optional output with the value's name."""
+    from onnx import helper
+
+    name, flag, present = leaf["name"], leaf.pop("flag"), leaf.pop("present")
+    value = f"{name}_value"
+    rename_outputs(graph, {name: value})
+    outputs = {output.name: output for output in graph.output}
+    kind = helper.make_optional_type_proto(outputs[value].type)
+    full, empty = _branch("full", kind, [value]), _branch("empty", kind, [], element=outputs[value].type)
+    # A flag may say that the value is there, or that it is to be ignored.
+    sides = (full, empty) if present else (empty, full)
+    graph.node.append(helper.make_node("If", [flag], [name], then_branch=sides[0], else_branch=sides[1]))
+    rest = [output for output in graph.output if output.name != flag]
+    joined = [helper.make_value_info(name, kind) if output.name == value else output for output in rest]
+    del graph.output[:]
+    graph.output.extend(joined)
+
+
+def _branch(name: str, kind: TypeProto, inputs: list[str], element: TypeProto | None = None) -> GraphProto:
+    """A branch of the If with one Optional node; `element` says of which type, where there is no input to tell."""
+    from onnx import helper
+
+    node = helper.make_node("Optional", inputs, [name], **({} if element is None else {"type": element}))
+    return helper.make_graph([node], f"{name}_branch", [], [helper.make_value_info(name, kind)])

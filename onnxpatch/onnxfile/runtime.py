@@ -1,10 +1,12 @@
-"""`Graph`: an ONNX file that can be run, in one of the runtimes of `runtimes/`."""
+"""`Graph`: an ONNX file that can be run, in one of the runtimes of `runtimes/`; with its inner values and its time."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +15,8 @@ import torch
 
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile.graph import has_text_names
+from onnxpatch.onnxfile.limits import addresses_limited
 from onnxpatch.onnxfile.mapped_weights import is_large, without_weights
-from onnxpatch.onnxfile.memory_limit import addresses_limited
 from onnxpatch.onnxfile.runtimes.interface import (
     DEFAULT_SECONDS,
     Array,
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 _NO_KERNEL = "NOT_IMPLEMENTED"  # onnxruntime's error code for an operator that it lacks for these types
 _ELSEWHERE = "; the file needs another runtime or other providers: runtime='reference' compares it without onnxruntime"
 _LONGEST = 10_000  # characters of a runtime's error that are read: names in a file may be megabytes
+_LARGEST = 1 << 30  # bytes: a larger file is not read into memory a second time
+_ROUNDS = 15
 
 
 class Graph:
@@ -41,7 +45,7 @@ class Graph:
     runtime: a name, such as "openvino", or None for onnxruntime where it is installed and onnx.reference where it is
     not. providers: onnxruntime's execution providers, None for the CPU's.
     max_seconds: how long one run may take, None for no limit. stopped: whether a run reached it.
-    max_bytes: how much memory one run may take, where the system can limit it (`memory_limit.py`).
+    max_bytes: how much memory one run may take, where the system can limit it (`limits.py`).
     proto: the model without external weights. inputs: without initializers, which old files list too. outputs: names.
 
     Raises InputError where the file is missing or is not an ONNX model, RunError where the runtime refuses to load it.
@@ -180,3 +184,52 @@ def _input_array(value: object, elem_type: int) -> Array:
     import onnx
 
     return np.asarray(value, dtype=onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+
+
+def intermediate_values(graph: Graph, feed: Mapping[str, object]) -> dict[str, Array]:
+    """The inputs and every tensor of the main graph, by name, when it runs on `feed`. Sequences are left out.
+
+    {} for a file above 1 GiB, and where the runtime refuses the input. Callers use the values to name the node at
+    fault; the verdict does not depend on them.
+    """
+    import onnx
+
+    if graph.path.stat().st_size > _LARGEST:
+        return {}
+    try:
+        proto = onnx.load(str(graph.path))
+    except Exception:  # onnx raises errors of many classes where a file with weights is missing
+        return {}
+    outputs = [output.name for output in proto.graph.output]
+    computed = dict.fromkeys(name for node in proto.graph.node for name in node.output if name)
+    names = [*outputs, *(name for name in computed if name not in outputs)]
+    # Without a type: runtimes infer it, and the file may not say it.
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names[len(outputs) :])
+    arrays = graph.arrays(feed)
+    try:
+        values = graph.run_another(proto, names, arrays)
+    except Exception:  # both runtimes raise errors of many classes for an input that a node refuses
+        return {}
+    tensors = {n: as_array(v) for n, v in zip(names, values, strict=True) if not isinstance(v, list) and v is not None}
+    return tensors | arrays
+
+
+def intermediate_shapes(graph: Graph, feed: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
+    """The shape of every intermediate value, under the same conditions."""
+    return {name: tuple(np.shape(value)) for name, value in intermediate_values(graph, feed).items()}
+
+
+def times_as_long(one: Callable[[], object], other: Callable[[], object], rounds: int = _ROUNDS) -> float:
+    """How many times as long `one` takes as `other`: the ratio of the medians of processor time in this thread.
+
+    Both run in turns, after two rounds that do not count, so that other work on the machine meets both alike.
+    """
+    taken: tuple[list[float], list[float]] = ([], [])
+    for turn in range(rounds + 2):
+        for run, times in zip((one, other), taken, strict=True):
+            # Of this thread only: what other threads of the runtime compute is counted for neither.
+            began = time.thread_time()
+            run()
+            if turn > 1:
+                times.append(time.thread_time() - began)
+    return statistics.median(taken[0]) / max(statistics.median(taken[1]), 1e-9)

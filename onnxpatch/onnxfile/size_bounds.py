@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from onnxpatch.errors import InputError
+from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.metadata import Json, damaged, parse_json, short_string
-from onnxpatch.onnxfile.unread import edited
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -7,7 +7,7 @@
 A generated class remembers its written class and its layers, one for each `patched`. So nested contexts can be left in
 any order, and copies and pickles of a patched module work.
 
-`layer.__class__ is nn.Linear` stays true by a descriptor; `type(layer) is nn.Linear` by `type_calls.py`.
+`layer.__class__ is nn.Linear` stays true by a descriptor; `type(layer) is nn.Linear` by `runtime.written_type`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from onnxpatch._torch.module_marks import PROXY_MAKER
+from onnxpatch._torch import PROXY_MAKER
 
 _GENERATED = "__onnxpatch_generated__"
 MISSING = object()
@@ -26,14 +26,14 @@ MISSING = object()
 
 
 @dataclass(frozen=True)
-class Generated:
+class _Generated:
     """How a generated class was made. base: the written class. layers: (owner, mixins), oldest first."""
 
     base: type
     layers: tuple[tuple[object, tuple[type, ...]], ...]
 
 
-def generated(cls: type) -> Generated | None:
+def generated(cls: type) -> _Generated | None:
     """How `cls` was generated; None for a written class."""
     return vars(cls).get(_GENERATED)
 
@@ -56,8 +56,8 @@ def specialise(cls: type, *mixins: type, owner: object = None) -> type:
     An instance whose `__class__` is set to it keeps its identity, hooks, aliases and state_dict. `owner` marks the
     layer, so that `without` can remove it even if other layers came later.
     """
-    made = generated(cls) or Generated(cls, ())
-    return _generate(Generated(made.base, (*made.layers, (owner, mixins))))
+    made = generated(cls) or _Generated(cls, ())
+    return _generate(_Generated(made.base, (*made.layers, (owner, mixins))))
 
 
 def without(cls: type, owner: object) -> type:
@@ -66,7 +66,7 @@ def without(cls: type, owner: object) -> type:
     if made is None:
         return cls
     layers = tuple(layer for layer in made.layers if layer[0] is not owner)
-    return _generate(Generated(made.base, layers)) if layers else made.base
+    return _generate(_Generated(made.base, layers)) if layers else made.base
 
 
 _CLASS = vars(object)["__class__"]
@@ -188,7 +188,7 @@ def _logs(cls: type) -> list[_Log]:
     return [owner for owner in dict.fromkeys(owners) if isinstance(owner, _Log)]
 
 
-def _generate(made: Generated) -> type:
+def _generate(made: _Generated) -> type:
     bases = [mixin for _, mixins in reversed(made.layers) for mixin in mixins]
     names = {name: getattr(made.base, name) for name in ("__module__", "__qualname__", "__doc__")}
     # No annotations of its own: torch.jit.script reads the class's attribute types through them.

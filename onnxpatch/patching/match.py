@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.conditions import loaded, resolve
+from onnxpatch.patching.code_places import library_of
 from onnxpatch.patching.decorators import own_patch
 from onnxpatch.patching.fingerprints import known, unknown_body
-from onnxpatch.patching.function_places import library_of
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch, Registry
+from onnxpatch.patching.when import loaded, resolve
 from onnxpatch.settings import Settings
 
 _MOST = 2000  # functions that are read

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 
-from onnxpatch.formulas.proof_models import computing
+from onnxpatch.formulas.proof_cases import computing
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import REGISTRY, Registry, patch
 from onnxpatch.patching.when import Calls, When

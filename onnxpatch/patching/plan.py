@@ -17,10 +17,10 @@ from onnxpatch.inputs.modules import modules
 from onnxpatch.inputs.validate import check_opset, refuse_no_module
 from onnxpatch.messages.text import counted, one_line, table
 from onnxpatch.patching import decorators
-from onnxpatch.patching.conditions import Selection, misspelled
 from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.match import Candidate, FunctionPatch, Matcher, likely_of, raise_if_ambiguous, ties
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
+from onnxpatch.patching.when import Selection, misspelled
 from onnxpatch.results.report import fragment
 from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings
 

@@ -8,7 +8,7 @@ are two names for one function:
 
 So all loaded modules are searched for the function object, and each name that refers to it is set to a substitute while
 the model runs. The substitute asks for a patch in this thread; in another thread it calls the original. Builtins such
-as `int` and `len` get a name in the modules in which the model's code stands (`code_modules.py`).
+as `int` and `len` get a name in the modules in which the model's code stands (`code_places.py`).
 
 Two models may run at once, in two threads or one inside the other. A place is set back when the last of them leaves.
 """
@@ -26,9 +26,8 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
-from onnxpatch.patching.code_modules import code_modules, defining_modules
-from onnxpatch.patching.conditions import resolve
-from onnxpatch.patching.function_places import Place, Places, find_in_modules, library_of
+from onnxpatch.patching.code_places import Place, Places, code_modules, defining_modules, find_in_modules, library_of
+from onnxpatch.patching.when import resolve
 from onnxpatch.process import process_lock, release, undone
 
 # Answers a call in this thread, given (function, args, kwargs); NotImplemented lets the original run.

@@ -15,9 +15,8 @@ from importlib import metadata
 from typing import Any, Literal, TypeVar
 
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION
 from onnxpatch.patching.proof import Proof
-from onnxpatch.patching.when import When
+from onnxpatch.patching.when import ANY_TORCH_FUNCTION, When
 
 _JOINED = ("exporters", "requires", "calls", "accepts", "bodies", "subclasses", "by_name")
 _GONE = {

@@ -1,22 +1,33 @@
-"""The settings and function patches of the patched model that runs in this thread.
+"""The patched model that runs in this thread: its settings, and which of its function patches answers a call.
 
 `Scope.entered()` is the context in which a patched model runs under an exporter. Inside it
 
-    torch.add(x, y)        goes through a TorchFunctionMode, which asks the scope's patches
-    rearrange(x, "...")    goes through a substitute, set by `rebinding`, which asks them too
+    torch.add(x, y)        goes through a TorchFunctionMode, which asks the scope's `_Dispatcher`
+    rearrange(x, "...")    goes through a substitute, set by `rebinding`, which asks it too
     running_model()        gives a stand-in the settings and parameters of the model that calls it
 
 A scope belongs to one thread: the same functions called in another thread, or in eager, are the originals.
+
+A stand-in runs only while an exporter that its patch names runs. It may return `NotImplemented`; then the next patch in
+rank is asked, and last the original function runs. For F.interpolate with three patches:
+
+    F.interpolate(x, ...)
+      the user's patch of F.interpolate          returns NotImplemented: it did not act
+      onnxpatch's patch of F.interpolate         returns a tensor: it acted, the call is answered
+      onnxpatch's patch of "torch.*"             is not asked
+
+The user's patches rank before onnxpatch's, and patches of every call of the function before those that choose calls
+("torch.*"). While a stand-in runs, the same function goes to the patches that rank after it. So a user's stand-in that
+calls the original gets onnxpatch's, and no stand-in is asked about its own call.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dis
-import functools
 import inspect
+import itertools
+import operator
 import threading
-import types
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Protocol
@@ -29,15 +40,99 @@ from onnxpatch._torch.function_modes import ExportErrorRecovery, modes_kept, tor
 from onnxpatch._torch.guards import ignore_frames
 from onnxpatch.decisions import ask as asking
 from onnxpatch.decisions.ask import answering, ask
-from onnxpatch.patching import dispatch, rebinding
-from onnxpatch.patching.code_modules import defining_modules
-from onnxpatch.patching.conditions import ANY_TORCH_FUNCTION
-from onnxpatch.patching.dispatch import Dispatcher
+from onnxpatch.formulas.calls import call_of
+from onnxpatch.patching import rebinding
+from onnxpatch.patching.code_places import ask_for_types, defining_modules
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.registry import Patch
+from onnxpatch.patching.when import ANY_TORCH_FUNCTION
 from onnxpatch.process import undone
 from onnxpatch.settings import Settings, put_in_force
+
+_RANK = operator.attrgetter("rank")
+
+
+class _Running(threading.local):
+    def __init__(self) -> None:
+        # (function, patch) of the stand-ins that run in this thread, the innermost last.
+        self.calls: tuple[tuple[Any, Patch], ...] = ()
+
+
+_running = _Running()
+
+
+class _Dispatcher:
+    """The function patches of one patched model. hits: by name, how many calls each of them answered."""
+
+    def __init__(self) -> None:
+        self.hits: Counter[str] = Counter()
+        self._named: dict[Any, list[Patch]] = {}
+        self._choosing: dict[Any, list[Patch]] = {}  # those that take over some calls of the functions they name
+        self._by_call: list[Patch] = []
+
+    def add(self, patches: Iterable[tuple[Patch, Collection[object]]]) -> None:
+        """Add patches, each with the functions that it names; none for one that chooses among all (`calls`)."""
+        for patch, functions in sorted(patches, key=lambda entry: entry[0].rank):
+            by_function = self._choosing if patch.when.calls else self._named
+            for function in functions:
+                by_function.setdefault(function, []).append(patch)
+            if patch.when.calls and not functions:
+                self._by_call.append(patch)
+
+    def patches(self) -> list[Patch]:
+        """Every patch, once for each function that it names."""
+        named = itertools.chain(self._named.values(), self._choosing.values())
+        return [*itertools.chain.from_iterable(named), *self._by_call]
+
+    def asked(self, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
+        """The patches of one torch call, by rank. Call it with function modes off: `calls` may call torch itself."""
+        # This runs for every torch call of the model: most have no patch, and cost two look-ups and the `calls`.
+        named = self.named(function, args, kwargs)
+        by_call = [patch for patch in self._by_call if patch.when.calls and patch.when.calls(function, args, kwargs)]
+        return sorted([*named, *by_call], key=_RANK) if by_call else named
+
+    def named(self, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
+        """The patches that name a function, without those that leave this call of it to others, by rank."""
+        named, choosing = self._named.get(function, []), self._choosing.get(function)
+        if choosing is None:
+            return named
+        chosen = [patch for patch in choosing if patch.when.calls and patch.when.calls(function, args, kwargs)]
+        return sorted([*named, *chosen], key=_RANK)
+
+    def answer(
+        self, patches: list[Patch], function: object, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Any:
+        """The result of the first of `patches` that acts; NotImplemented where none does."""
+        now = exporting()
+        for patch in _after_running(patches, function):
+            if now not in patch.when.exporters:
+                continue
+            # A patch that chose the call has seen its arguments as they are, and gets them so.
+            call = (args, kwargs) if patch.when.calls else call_of(patch.stand_in, function, args, kwargs)
+            # call None: the stand-in has no parameter for an argument that was given.
+            found = NotImplemented if call is None else _called(patch, function, *call)
+            # Only what changed something has acted: the report and the file name no others.
+            if found is not NotImplemented:
+                self.hits[patch.name] += 1
+                return found
+        return NotImplemented
+
+
+def _after_running(patches: list[Patch], function: object) -> list[Patch]:
+    """Those of `patches` that rank after the stand-in of the same function that runs now."""
+    # Identity is not enough: a bound method of a class, such as Tensor.mT.__get__, is a new object at each look-up.
+    standing = [patch for called, patch in _running.calls if called is function or called == function]
+    last = max((patches.index(patch) for patch in standing if patch in patches), default=-1)
+    return patches[last + 1 :]
+
+
+def _called(patch: Patch, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    before = _running.calls
+    # A call that an interrupt left in the list would keep its patch from acting in this thread for good.
+    with undone(lambda: setattr(_running, "calls", before)):
+        _running.calls = (*before, (function, patch))
+        return patch.stand_in(function, *args, **kwargs)
 
 
 class _Active(threading.local):
@@ -86,7 +181,7 @@ class Scope:
         self.model: torch.nn.Module | None = None
         self.tensors: dict[str, torch.Tensor] = {}
         self._paths = paths
-        self.dispatcher = Dispatcher()
+        self.dispatcher = _Dispatcher()
         self._cached: set[Any] = set()
         self._substitutions: list[rebinding.Substitution] = []
         self._types: list[rebinding.Substitution] = []
@@ -183,7 +278,7 @@ class Scope:
         written = [patch.stand_in for patch in self.dispatcher.patches()]
         stand_ins = [*written, *map(inspect.unwrap, written)]
         files = {stand_in.__code__.co_filename for stand_in in stand_ins if inspect.isfunction(stand_in)}
-        return files | {__file__, rebinding.__file__, dispatch.__file__, asking.__file__}
+        return files | {__file__, rebinding.__file__, asking.__file__}
 
     def answer(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a patch for a call of a function that is replaced by name; NotImplemented if none acts."""
@@ -227,31 +322,3 @@ class _Dispatch(TorchFunctionMode):
 def written_type(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Replaces a call of `type`: `type(layer)` returns the class that the user wrote."""
     return class_before(type(args[0])) if len(args) == 1 and not kwargs else NotImplemented
-
-
-def ask_for_types(modules: Iterable[types.ModuleType]) -> bool:
-    """Whether code of these modules calls `type`."""
-    return any(_asks(code) for module in modules for code in _code(module))
-
-
-def _code(module: types.ModuleType) -> Iterator[types.CodeType]:
-    """The code objects of the functions and methods that are defined in the module."""
-    for value in list(vars(module).values()):
-        # `type` is replaced in these modules only: imported code looks the name up elsewhere.
-        if getattr(value, "__module__", None) == module.__name__:
-            for one in (value, *vars(value).values()) if inspect.isclass(value) else (value,):
-                function = inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
-                if inspect.isfunction(function):
-                    yield function.__code__
-
-
-# By code object, which never changes: the same modules are asked again for every model that they define.
-@functools.lru_cache(maxsize=4096)
-def _asks(code: types.CodeType) -> bool:
-    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
-    if any(_asks(one) for one in inner):
-        return True
-    # `x.type(torch.int64)` has the name in co_names too; only the instruction shows that it is an attribute.
-    return "type" in code.co_names and any(
-        step.argval == "type" and step.opname in ("LOAD_GLOBAL", "LOAD_NAME") for step in dis.get_instructions(code)
-    )

@@ -1,21 +1,152 @@
-"""`When`: under which exporters, versions and calls, and for which classes, a patch acts."""
+"""When a patch acts: its `When` holds, its target is loaded, and `only=` and `exclude=` admit it.
+
+A target is a dotted path. It is looked up in modules that are loaded already; nothing is imported.
+"""
 
 from __future__ import annotations
 
+import difflib
 import functools
-from collections.abc import Callable
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from importlib import metadata
 from typing import Any
 
 import torch
 from packaging.requirements import Requirement  # comes with onnxscript
 
+from onnxpatch.errors import InputError, UnknownPatchError
 from onnxpatch.patching.fingerprints import Bodies
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
+ANY_TORCH_FUNCTION = "torch.*"
+_MISSING = object()
 Calls = Callable[[Any, tuple[Any, ...], dict[str, Any]], bool]
 Accepts = Callable[[torch.nn.Module, Settings], "str | None"]
+_requirement = functools.lru_cache(maxsize=512)(Requirement)  # parsed once, not for every plan
+
+
+def misspelled(path: str) -> bool:
+    """Whether the library of a dotted path is loaded and has nothing there.
+
+    False for a module that is not loaded yet, or that loads its names lazily: it may have the name later.
+    """
+    parts = path.split(".")
+    # "*.Name" fits classes of any module, so that nothing says it is wrong.
+    if path == ANY_TORCH_FUNCTION or parts[0] == "*" or resolve(path) is not None:
+        return False
+    for cut in range(len(parts) - 1, 0, -1):
+        home = sys.modules.get(".".join(parts[:cut]))
+        if home is not None:
+            # transformers and others import a name when it is first asked for.
+            lazy = type(home) is not types.ModuleType or hasattr(home, "__getattr__")
+            return not lazy and not _is_module(".".join(parts[: cut + 1]))
+    return False
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
+
+
+def loaded(targets: Iterable[Iterable[str]]) -> list[list[tuple[str, Any]]]:
+    """For each group of dotted paths: (path, object) of those whose library is loaded. A static method is given as its
+    function."""
+    return [[(path, _plain(one)) for path in paths if (one := resolve(path)) is not None] for paths in targets]
+
+
+def _plain(found: object) -> Any:
+    return found.__func__ if isinstance(found, staticmethod) else found
+
+
+def resolve(path: str) -> Any | None:
+    """The object at a dotted path, or None if its library is not loaded. Neither imports nor triggers lazy loading."""
+    if path == ANY_TORCH_FUNCTION:
+        return path
+    parts = path.split(".")
+    # The longest module path first: after a module, the rest of the path are names in it.
+    for cut in range(len(parts) - 1, 0, -1):
+        home = sys.modules.get(".".join(parts[:cut]))
+        if home is None:
+            continue
+        found: Any = home
+        for part in parts[cut:]:
+            # getattr would run a lazy module's `__getattr__`, which imports.
+            if type(found) is types.ModuleType:  # every plan asks for hundreds of functions
+                found = vars(found).get(part, _MISSING)
+            elif found is not _MISSING:
+                found = inspect.getattr_static(found, part, _MISSING)
+        return _number_method(path) if found is _MISSING else found
+    return None
+
+
+@functools.cache
+def _number_method(path: str) -> Any | None:
+    """What stands for a method of Python's numbers that tensors lack, such as `torch.Tensor.is_integer`.
+
+    Under trace a size is a tensor: a patch may give it the method while the model runs.
+    """
+    owner, _, name = path.rpartition(".")
+    if owner != "torch.Tensor" or not (callable(getattr(float, name, None)) or callable(getattr(int, name, None))):
+        return None
+
+    def missing(tensor: object, *args: object, **kwargs: object) -> None:
+        raise AttributeError(f"{type(tensor).__name__!r} object has no attribute {name!r}")
+
+    missing.__name__ = name
+    return missing
+
+
+def listed_selectors(selectors: str | Iterable[str] | None) -> tuple[str, ...]:
+    """What `only` or `exclude` names. Raises InputError for what is no name."""
+    if selectors is None:
+        return ()
+    listed = (selectors,) if isinstance(selectors, str) or not isinstance(selectors, Iterable) else tuple(selectors)
+    if odd := [one for one in listed if not isinstance(one, str)]:
+        raise InputError(f"only= and exclude= take names of patches and paths of modules, not {odd[0]!r}")
+    return listed
+
+
+class Selection:
+    """What `only` and `exclude` allow. A module path includes its submodules."""
+
+    def __init__(self, only: str | Iterable[str] | None = None, exclude: str | Iterable[str] | None = None) -> None:
+        self.only = None if only is None else listed_selectors(only)
+        self.exclude = listed_selectors(exclude)
+        self.admits_all = self.only is None and not self.exclude
+
+    def admits(self, patch: str, path: str | None) -> bool:
+        """Whether `patch` may act on the module at `path`. path None: a patch of functions."""
+        if any(_fits(selector, patch, path) for selector in self.exclude):
+            return False
+        return self.only is None or any(_fits(selector, patch, path) for selector in self.only)
+
+    def check(self, patches: Iterable[str], paths: Iterable[str]) -> None:
+        """Raises UnknownPatchError for a selector that names neither a patch nor a module path."""
+        selectors = (*(self.only or ()), *self.exclude)
+        if not selectors:
+            return
+        names, places = list(patches), list(paths)
+        for selector in selectors:
+            if not any(fnmatchcase(name, selector) for name in (*names, *places)):
+                # All names would be more than a hundred.
+                near = difflib.get_close_matches(selector.strip("*."), [*names, *places], n=3, cutoff=0.5)
+                known = f"did you mean {' or '.join(map(repr, near))}?"
+                hint = known if near else "`onnxpatch list` shows the patches, print(model) the modules"
+                raise UnknownPatchError(f"{selector!r} is neither a patch nor a module path of this model; {hint}")
+
+
+def _fits(selector: str, patch: str, path: str | None) -> bool:
+    if fnmatchcase(patch, selector):
+        return True
+    return path is not None and (fnmatchcase(path, selector) or fnmatchcase(path, f"{selector}.*"))
 
 
 # metadata.version opens files, for every patch of every plan; what is installed stays as it is in a process.
@@ -28,9 +159,6 @@ def installed_version(distribution: str) -> str | None:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
         return None
-
-
-_requirement = functools.lru_cache(maxsize=512)(Requirement)  # parsed once, not for every plan
 
 
 @dataclass(frozen=True)

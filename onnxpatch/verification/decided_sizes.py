@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnxpatch.formulas.nearest import runtime_agrees
+from onnxpatch.formulas.interpolation import runtime_agrees
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.oracle import Oracle
@@ -81,8 +81,8 @@ def distinguishing_sizes(fraction: float, divided: bool = False) -> Iterator[int
 def resized_sizes(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     """A probe where ONNX picks other nearest neighbours than PyTorch, for the first axes that eager resized.
 
-    `onnxpatch.formulas.nearest` says why: it is one pair of sizes in thirty. How the two sizes follow from the inputs'
-    is not known. Tried is that one of them does, and the other stays.
+    `onnxpatch.formulas.interpolation` says why: it is one pair of sizes in thirty. How the two sizes follow from the
+    inputs' is not known. Tried is that one of them does, and the other stays.
     """
     for before, after in list(example.sizes.resized)[:_PAIRS]:
         wishes = (wish for dim in oracle.dims for wish in _neighbours(dim, before, after))

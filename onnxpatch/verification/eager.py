@@ -17,9 +17,8 @@ from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.text import said_by
-from onnxpatch.onnxfile.memory_limit import addresses_limited, out_of_memory
-from onnxpatch.patching.model_state import Snapshot
-from onnxpatch.patching.process_state import process_state_kept
+from onnxpatch.onnxfile.limits import addresses_limited, out_of_memory
+from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.verification.branch_recorder import Decisions, address, addresses
 from onnxpatch.verification.data_changes import is_blank
 from onnxpatch.verification.probe import Probe

@@ -13,8 +13,7 @@ from typing import Any
 
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.onnxfile.graph import all_nodes, scopes
-from onnxpatch.onnxfile.intermediate_values import intermediate_shapes
-from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.onnxfile.runtime import Graph, intermediate_shapes
 from onnxpatch.results.checks import Checked, DroppedGuard, Frozen, Unproven
 from onnxpatch.verification.guards import Guard
 from onnxpatch.verification.input_matching import Feed

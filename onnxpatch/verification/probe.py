@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.onnxfile.memory_limit import checked_bytes
+from onnxpatch.onnxfile.limits import checked_bytes
 from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
 from onnxpatch.verification.sides_taken import Taken
 

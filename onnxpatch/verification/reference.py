@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.exporters.explain import remedy
+from onnxpatch.exporters.exported import remedy
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_data, check_dense
-from onnxpatch.onnxfile.memory_limit import peak_of_process
-from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.onnxfile.limits import peak_of_process
+from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.verification.eager import Answer, Eager, Flatten
 from onnxpatch.verification.first_call import changes_of_a_call
 from onnxpatch.verification.oracle import Oracle

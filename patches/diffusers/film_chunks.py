@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.calls import temporary_variable
+from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import symbolic
-from onnxpatch.formulas.temporary_attributes import temporary_variable
 
 WRITTEN_FOR = "diffusers 0.42.1"
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.proof_cases import randomised
 
 WRITTEN_FOR = "diffusers 0.42.1"
 

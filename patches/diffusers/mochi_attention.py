@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.proof_cases import randomised
 
 
 class _Joint(torch.nn.Module):

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import KnownBody, Proof, RefusedError, Settings, When, patch
-from onnxpatch.formulas.position_forms import form_of
-from onnxpatch.formulas.resize import Axis, resize
+from onnxpatch.formulas.resize import Axis, form_of, resize
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
 LINK = "https://github.com/facebookresearch/dinov2/issues/288"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from onnxpatch import op
-from onnxpatch.formulas.einops.words import explained
+from onnxpatch.formulas.einops.axes import explained
 
 _NARROW = (torch.uint8, torch.int8, torch.int16)  # ONNX allows Einsum of these, onnxruntime has no kernel
 

@@ -10,10 +10,9 @@ from torch.overrides import is_tensor_like
 
 from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.einops import rearrange as rearranging
-from onnxpatch.formulas.einops import reduce as reducing
-from onnxpatch.formulas.einops import repeat as repeating
-from onnxpatch.formulas.einops.axes import AxisPlan, Operation, UnplannedError, plan_axes
-from onnxpatch.formulas.einops.words import explained, refuse
+from onnxpatch.formulas.einops import reduce_and_repeat as reducing
+from onnxpatch.formulas.einops import reduce_and_repeat as repeating
+from onnxpatch.formulas.einops.axes import AxisPlan, Operation, UnplannedError, explained, plan_axes, refuse
 from onnxpatch.formulas.nodes import numbers
 
 _WHY = "einops in forward: a node for every size it touches (Shape, Gather, Concat), and slow transposes"

@@ -8,9 +8,8 @@ import torch
 
 from onnxpatch import Proof, RefusedError, Settings, When, patch
 from onnxpatch.formulas.einops.axes import UnplannedError
-from onnxpatch.formulas.einops.rearrange import rearranged_by
-from onnxpatch.formulas.einops.reduce import reduced_by
-from onnxpatch.formulas.einops.stepwise import REDUCTIONS, Stepwise, stepwise
+from onnxpatch.formulas.einops.rearrange import REDUCTIONS, Stepwise, rearranged_by, stepwise
+from onnxpatch.formulas.einops.reduce_and_repeat import reduced_by
 
 _ISSUE = "https://github.com/arogozhnikov/einops/issues/355"
 _WHY = "symbolic for __getitem__ produced an incorrect number of outputs (expected 2, but got 1)"

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from onnxpatch import Proof, When, patch
-from onnxpatch.formulas.einops.axes import AxisPlan, product
+from onnxpatch.formulas.einops.axes import AxisPlan, explained, product
 from onnxpatch.formulas.einops.rearrange import rearrange
-from onnxpatch.formulas.einops.words import explained
 from onnxpatch.formulas.nodes import numbers
 
 _WHY = "einops.pack and unpack in forward: a node for every size they touch (Shape, Gather, Unsqueeze, Concat)"

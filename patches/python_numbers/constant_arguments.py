@@ -10,8 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.formulas.symbolic import static_number, traced_from_sizes
-from onnxpatch.formulas.tracing import function_name
+from onnxpatch.formulas.symbolic import function_name, static_number, traced_from_sizes
 
 # Functions of which the exporter wants a constant; others take a size as it is.
 _CONSTANT = {

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op
-from onnxpatch.formulas.quotients import floor_quotient, floor_rest
-from onnxpatch.formulas.symbolic import as_float, symbolic, traced_from_sizes
-from onnxpatch.formulas.tracing import function_name
+from onnxpatch.formulas.elementary import floor_quotient, floor_rest
+from onnxpatch.formulas.symbolic import as_float, function_name, symbolic, traced_from_sizes
 
 _COMPUTED: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": torch.add, "sub": torch.sub, "mul": torch.mul, "truediv": torch.true_divide, "div": torch.true_divide,

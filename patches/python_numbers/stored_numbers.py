@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op, running_model
-from onnxpatch.formulas.tracing import constant, unrecorded
+from onnxpatch.formulas.symbolic import constant, unrecorded
 
 
 class _Scheduled(torch.nn.Module):

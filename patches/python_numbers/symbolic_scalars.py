@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op
-from onnxpatch.formulas.symbolic import static_number, symbolic, traced_from_sizes
-from onnxpatch.formulas.tracing import function_name
+from onnxpatch.formulas.symbolic import function_name, static_number, symbolic, traced_from_sizes
 
 _OPERATORS = {
     "add", "sub", "subtract", "mul", "multiply", "div", "divide", "truediv", "true_divide", "floordiv", "floor_divide",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.windows import Pair, is_static, merge, pad_to, partition, shift_mask, windows_over
 
 WRITTEN_FOR = "timm 1.0.31"

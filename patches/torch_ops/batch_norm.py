@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onnxpatch import op, untraced
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import decided_by_data
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from onnxpatch import RefusedError, op, running_model, untraced
 from onnxpatch.formulas.complex_calls import complex_call, touches_complex
 from onnxpatch.formulas.elementary import floats
-from onnxpatch.formulas.tracing import operator_of, traced_from
-from onnxpatch.formulas.tries import numbers
+from onnxpatch.formulas.proof_cases import numbers
+from onnxpatch.formulas.symbolic import operator_of, traced_from
 
 
 class _Rotary(torch.nn.Module):

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from onnxpatch import op
-from onnxpatch.formulas.binding import call_of
-from onnxpatch.formulas.losses import reduced
+from onnxpatch.formulas.calls import call_of
+from onnxpatch.formulas.elementary import reduced
 from onnxpatch.formulas.matrices import (
     block_diag,
     cartesian_prod,
@@ -33,7 +33,7 @@ from onnxpatch.formulas.matrices import (
     transposed,
     vander,
 )
-from onnxpatch.formulas.tracing import function_name
+from onnxpatch.formulas.symbolic import function_name
 
 Tensor = torch.Tensor
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op, running_model, untraced
-from onnxpatch.formulas.tracing import function_name, keep_constant
+from onnxpatch.formulas.symbolic import function_name, keep_constant
 
 
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:

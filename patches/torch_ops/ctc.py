@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op, untraced, while_loop
-from onnxpatch.formulas.losses import reduced
+from onnxpatch.formulas.elementary import reduced
 
 _NEVER = -1e30  # the logarithm of a probability that is 0; of -inf the differences would be NaN
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op, untraced
-from onnxpatch.formulas.tries import pairs
+from onnxpatch.formulas.proof_cases import pairs
 
 
 # ------------------------------------------------------------------ gradient

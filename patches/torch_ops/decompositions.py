@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onnxpatch import missing, op, untraced, while_loop
 from onnxpatch.formulas import matrix_rounds as rounds
-from onnxpatch.formulas.factorizations import few
+from onnxpatch.formulas.matrices import few
 
 _RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 

@@ -13,9 +13,8 @@ from torch.nn import functional
 from onnxpatch import Proof, exporting, op, running_model, untraced
 from onnxpatch.formulas.elementary import softplus
 from onnxpatch.formulas.nodes import target_opset
-from onnxpatch.formulas.symbolic import symbolic
-from onnxpatch.formulas.tracing import constant, unrecorded
-from onnxpatch.formulas.tries import numbers
+from onnxpatch.formulas.proof_cases import numbers
+from onnxpatch.formulas.symbolic import constant, symbolic, unrecorded
 
 
 def _grid(batch: int, count: int) -> tuple[Tensor, ...]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
-from onnxpatch.formulas.factorizations import few
+from onnxpatch.formulas.matrices import few
 from onnxpatch.formulas.matrix_rounds import (
     State,
     column,

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, untraced
+from onnxpatch.formulas.proof_cases import pairs
 from onnxpatch.formulas.symbolic import as_float, as_tensor, symbolic
-from onnxpatch.formulas.tries import pairs
 
 
 def _sizes(x: Tensor) -> Tensor:

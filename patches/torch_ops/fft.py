@@ -18,8 +18,8 @@ from torch import Tensor
 from onnxpatch import RefusedError, op, untraced
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
+from onnxpatch.formulas.proof_cases import numbers
 from onnxpatch.formulas.symbolic import counted, static_number
-from onnxpatch.formulas.tries import numbers
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
 

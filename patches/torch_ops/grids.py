@@ -12,8 +12,7 @@ from torch.nn import functional
 from torch.nn import functional as F
 
 from onnxpatch import op, untraced
-from onnxpatch.formulas.symbolic import symbolic
-from onnxpatch.formulas.tracing import divided_by_data
+from onnxpatch.formulas.symbolic import divided_by_data, symbolic
 
 
 def _axis(size: Any, align_corners: bool, like: Tensor) -> Tensor:

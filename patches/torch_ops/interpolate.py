@@ -11,12 +11,19 @@ from torch.nn import functional
 
 from onnxpatch import Proof, Settings, When, exporting, op, patch, running_model, untraced
 from onnxpatch.decisions.if_rules.noop_resizes import skipped_here
-from onnxpatch.formulas import antialiased, nearest
+from onnxpatch.formulas import interpolation
 from onnxpatch.formulas.nodes import target_opset
-from onnxpatch.formulas.position_forms import form_of
-from onnxpatch.formulas.resize import Axis, resize
-from onnxpatch.formulas.symbolic import as_tensor, scaled, split_fraction, symbolic
-from onnxpatch.formulas.tracing import constant, traced_from, tracing_paused, unrecorded
+from onnxpatch.formulas.resize import Axis, form_of, resize
+from onnxpatch.formulas.symbolic import (
+    as_tensor,
+    constant,
+    scaled,
+    split_fraction,
+    symbolic,
+    traced_from,
+    tracing_paused,
+    unrecorded,
+)
 
 _ATEN = torch.ops.aten
 
@@ -88,7 +95,7 @@ def interpolate(
     if antialias and not align_corners and (scales is None or recompute_scale_factor):
         wanted = _outputs(input, sizes, scales)
         if _fits_resize(input, wanted, mode):
-            return antialiased.resized(input, wanted, mode)
+            return interpolation.resized(input, wanted, mode)
     if not _ours(input, sizes, scales, mode, antialias):
         return NotImplemented
     axes = _axes(input, sizes, scales, bool(recompute_scale_factor))
@@ -98,8 +105,8 @@ def interpolate(
 def _sampled(input: Tensor, sizes: Any, scales: Any, mode: str, recompute: bool | None) -> Tensor | None:
     """The nearest neighbours as PyTorch picks them, where ONNX picks others; else None."""
     if scales is not None and not any(map(_computed, scales)) and _misplaced_by(scales, mode, recompute):
-        return nearest.sampled(input, _outputs(input, None, scales), mode, None if recompute else scales)
-    return nearest.sampled(input, sizes, mode) if sizes is not None and _misplaced(input, sizes, mode) else None
+        return interpolation.sampled(input, _outputs(input, None, scales), mode, None if recompute else scales)
+    return interpolation.sampled(input, sizes, mode) if sizes is not None and _misplaced(input, sizes, mode) else None
 
 
 def _averaged(input: Tensor, sizes: list[object] | None, scales: list[object] | None, mode: str) -> Tensor | None:
@@ -183,13 +190,13 @@ def _misplaced(input: Tensor, sizes: list[object], mode: str) -> bool:
     if mode != "nearest":
         return False
     pairs = list(zip(input.shape[2:], sizes, strict=True))
-    return not all(nearest.resizes_alike(extent, size) for extent, size in pairs)
+    return not all(interpolation.resizes_alike(extent, size) for extent, size in pairs)
 
 
 def _misplaced_by(scales: list[float], mode: str, recompute: bool | None) -> bool:
     """The same for scale factors. Neither exporter has `nearest-exact` right, nor a factor computed from the sizes."""
     if mode == "nearest":
-        return bool(recompute) or not all(map(nearest.scales_alike, scales))
+        return bool(recompute) or not all(map(interpolation.scales_alike, scales))
     return mode == "nearest-exact"
 
 

@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 
 from onnxpatch import RefusedError, exporting, missing, op, running_model, while_loop
-from onnxpatch.formulas import factorizations as unrolled
-from onnxpatch.formulas.factorizations import few, solve
+from onnxpatch.formulas import matrices as unrolled
+from onnxpatch.formulas.matrices import few, solve
 from onnxpatch.formulas.matrix_rounds import singular
-from onnxpatch.formulas.symbolic import fixed_size
-from onnxpatch.formulas.tracing import constant, traced_from, unrecorded
+from onnxpatch.formulas.symbolic import constant, fixed_size, traced_from, unrecorded
 
 _RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 

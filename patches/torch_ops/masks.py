@@ -11,9 +11,8 @@ from torch import Tensor
 from onnxpatch import exporting, op, running_model, untraced
 from onnxpatch.decisions.if_rules.noop_masks import answer_that_uses_mask
 from onnxpatch.decisions.place import deciding_frame
-from onnxpatch.formulas.proof_models import randomised
-from onnxpatch.formulas.symbolic import counted, decided_by_data, fixed_size, traced_from_sizes
-from onnxpatch.formulas.tracing import constant
+from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.symbolic import constant, counted, decided_by_data, fixed_size, traced_from_sizes
 
 _ATEN = torch.ops.aten
 

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from onnxpatch import exporting, op, untraced
+from onnxpatch.formulas.layer_nodes import rms_norm as _rms_norm
 from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run, target_opset
-from onnxpatch.formulas.normalization import rms_norm as _rms_norm
-from onnxpatch.formulas.proof_models import randomised
-from onnxpatch.formulas.symbolic import static_number
-from onnxpatch.formulas.tracing import tracing_paused
+from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.symbolic import static_number, tracing_paused
 
 
 class _Layer(torch.nn.Module):

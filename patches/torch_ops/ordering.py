@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from onnxpatch import exporting, missing, op, running_model, untraced
+from onnxpatch.formulas.proof_cases import integers, numbers
 from onnxpatch.formulas.searching import contained, search
-from onnxpatch.formulas.tracing import traced_from, tracing_paused
-from onnxpatch.formulas.tries import integers, numbers
+from onnxpatch.formulas.symbolic import traced_from, tracing_paused
 
 
 def _sorted(x: Tensor) -> tuple[Tensor, ...]:

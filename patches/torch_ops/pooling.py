@@ -11,10 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import Proof, exporting, op, untraced
-from onnxpatch.formulas.proof_models import Computes
-from onnxpatch.formulas.symbolic import symbolic
-from onnxpatch.formulas.tracing import function_name
-from onnxpatch.formulas.tries import maps
+from onnxpatch.formulas.proof_cases import Computes, maps
+from onnxpatch.formulas.symbolic import function_name, symbolic
 
 _ATEN = torch.ops.aten
 

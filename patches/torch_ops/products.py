@@ -11,11 +11,10 @@ from torch import Tensor
 
 from onnxpatch import op, untraced
 from onnxpatch.formulas import products
-from onnxpatch.formulas.binding import call_of
+from onnxpatch.formulas.calls import call_of
 from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim, vander
-from onnxpatch.formulas.symbolic import counted, static_number, symbolic
-from onnxpatch.formulas.tracing import function_name
-from onnxpatch.formulas.tries import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
+from onnxpatch.formulas.proof_cases import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
+from onnxpatch.formulas.symbolic import counted, function_name, static_number, symbolic
 
 
 @op(

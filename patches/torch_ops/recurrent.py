@@ -11,7 +11,7 @@ from torch.nn.utils import rnn
 from torch.nn.utils.rnn import PackedSequence
 
 from onnxpatch import Proof, Settings, When, exporting, op, patch, running_model
-from onnxpatch.formulas.recurrent_nodes import keep_lengths, lengths_of, run_layers, writable
+from onnxpatch.formulas.layer_nodes import keep_lengths, lengths_of, run_layers, writable
 from onnxpatch.formulas.symbolic import same_size, symbolic
 
 

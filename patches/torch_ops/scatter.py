@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, untraced
-from onnxpatch.formulas.tries import matrices, numbers
+from onnxpatch.formulas.proof_cases import matrices, numbers
 
 
 def _spread(index: Tensor, like: Tensor, dim: int) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import exporting, missing, op, untraced
+from onnxpatch.formulas.proof_cases import matrices
 from onnxpatch.formulas.symbolic import decided_by_data, example_of, static_number, symbolic
-from onnxpatch.formulas.tries import matrices
 
 
 def _squeezed(x: Tensor) -> tuple[Tensor, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onnxpatch import exporting, missing, op, while_loop
 from onnxpatch.formulas import matrix_rounds as rounds
-from onnxpatch.formulas.factorizations import few
+from onnxpatch.formulas.matrices import few
 from onnxpatch.formulas.symbolic import counted
 
 _MOST = 4  # rows that are unrolled

@@ -11,8 +11,8 @@ from torch import Tensor
 from onnxpatch import exporting, op, untraced
 from onnxpatch.decisions.instructions import iterated
 from onnxpatch.decisions.place import calling_frame
+from onnxpatch.formulas.proof_cases import matrices, numbers
 from onnxpatch.formulas.symbolic import example_of, symbolic
-from onnxpatch.formulas.tries import matrices, numbers
 
 _ATEN = torch.ops.aten
 

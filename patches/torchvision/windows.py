@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.windows import is_static, merge, more_than, pad_to, partition, roll, shift_mask, windows_over
 
 

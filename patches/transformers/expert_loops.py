@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.nn import functional as F
 
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.proof_cases import randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
 WHY = "for expert_idx in expert_hit: only the experts that the example's tokens chose are in the graph"

@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, exporting, patch
-from onnxpatch.formulas.blocks import blocks
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.scans import blocks
 
 WRITTEN_FOR = "transformers 5.23.0"
 LINK = "https://github.com/huggingface/transformers/blob/main/src/transformers/models/longformer/modeling_longformer.py"

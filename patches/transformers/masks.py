@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_models import randomised
-from onnxpatch.formulas.symbolic import as_tensor, symbolic
-from onnxpatch.formulas.tracing import all_ones
+from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.symbolic import all_ones, as_tensor, symbolic
 
 WRITTEN_FOR = "transformers 5.23.0"
 _MASKS = "transformers.masking_utils"

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import chosen, symbolic
 
 WRITTEN_FOR = "transformers 5.23.0"

@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import onnxpatch
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import fixed_size, symbolic
 
 WRITTEN_FOR = "transformers 5.23.0"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.normalization import rms_norm
+from onnxpatch.formulas.layer_nodes import rms_norm
 
 WRITTEN_FOR = "transformers 5.23.0"
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, When, patch
-from onnxpatch.formulas.proof_models import randomised
+from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
 

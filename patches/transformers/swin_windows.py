@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from onnxpatch import KnownBody, Proof, Settings, When, patch
 from onnxpatch.formulas import windows
-from onnxpatch.formulas.proof_models import OfMap
+from onnxpatch.formulas.proof_cases import OfMap
 from onnxpatch.formulas.windows import PaddedWindows, is_static, merge, pad_to, partition, shift_mask, windows_over
 
 _SWINV2 = "transformers.models.swinv2.modeling_swinv2"

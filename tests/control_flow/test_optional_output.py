@@ -13,7 +13,7 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch.control_flow import report_of
-from onnxpatch.control_flow.optional_outputs.flat_outputs import name_outputs
+from onnxpatch.control_flow.flat_outputs import name_outputs
 from tests.exporting import export, run
 
 pytestmark = pytest.mark.exports

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.proof_cases import Computes
 
 pytestmark = pytest.mark.exports
 

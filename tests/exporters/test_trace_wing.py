@@ -10,9 +10,8 @@ import pytest
 pytestmark = pytest.mark.exports
 
 WING = (
-    "onnxpatch.exporters.torchscript", "onnxpatch._torch.script_tracing", "onnxpatch._torch.traced_sizes",
-    "onnxpatch._torch.traced_weights", "onnxpatch._torch.traced_writes", "onnxpatch._torch.declared_sizes",
-    "onnxpatch._torch.emitted_nodes", "onnxpatch._torch.fake_results", "onnxpatch._torch.declared_sizes",
+    "onnxpatch.exporters.torchscript", "onnxpatch._torch.script_tracing", "onnxpatch._torch.traced_nodes",
+    "onnxpatch._torch.traced_shapes", "onnxpatch._torch.traced_sizes", "onnxpatch._torch.traced_writes",
 )  # fmt: skip
 SCRIPT = """
 import sys

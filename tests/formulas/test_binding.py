@@ -11,8 +11,8 @@ import torch.nn.functional as F
 import onnxpatch
 from onnxpatch._torch import signatures
 from onnxpatch._torch.function_modes import torch_function_key
-from onnxpatch.formulas.binding import call_of
-from onnxpatch.patching.conditions import loaded
+from onnxpatch.formulas.calls import call_of
+from onnxpatch.patching.when import loaded
 from tests.exporting import export, run, while_traced, wrong
 from tests.patching.test_runtime import Calling
 

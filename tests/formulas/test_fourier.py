@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from onnxpatch.formulas.antialiased import resized
 from onnxpatch.formulas.fourier import transform
+from onnxpatch.formulas.interpolation import resized
 from tests.formulas.forms import EXPORTERS, differences
 
 pytestmark = [pytest.mark.parametrize("exporter", EXPORTERS), pytest.mark.exports]

@@ -16,7 +16,7 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch.errors import ExportError, InputError, UnknownPatchError, VerificationError
-from onnxpatch.exporters.explain import reason
+from onnxpatch.exporters.exported import reason
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.append(str(DOCS))

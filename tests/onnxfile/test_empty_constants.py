@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.onnxfile.empty_constants import write_as_nodes
+from onnxpatch.onnxfile.runtime_forms import write_as_nodes
 
 pytestmark = pytest.mark.exports
 

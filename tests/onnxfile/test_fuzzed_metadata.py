@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onnxpatch
-from onnxpatch.onnxfile import call_inputs, output_structure, size_bounds, stamp
+from onnxpatch.onnxfile import metadata, output_structure, size_bounds, stamp
 from onnxpatch.onnxfile.graph import module_of
-from onnxpatch.onnxfile.rebuild import Classes, Record, rebuilt
+from onnxpatch.onnxfile.tree import Classes, Record, rebuilt
 from onnxpatch.verification.findings import source_line
 from tests.onnxfile.hostile import OUTPUTS, STAMP, TENSOR, structured, with_metadata
 
@@ -219,7 +219,7 @@ _bounds = st.lists(st.fixed_dictionaries({}, optional={
 @fuzzed(60, written(_calls | _json), st.sampled_from([1, 3.0, True, "a", math.nan, np.float64(1), np.int8(1), X, None]))
 def test_sessions_of_any_call(text: str, value: Any) -> None:
     try:
-        session = onnxpatch.Session(with_metadata({call_inputs.KEY: text}).SerializeToString())
+        session = onnxpatch.Session(with_metadata({metadata.CALL_KEY: text}).SerializeToString())
         assert torch.equal(session(X)[0], X.relu())
     except onnxpatch.InputError as error:
         assert len(str(error)) < 1000

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.onnxfile import call_inputs, stamp
-from onnxpatch.onnxfile.rebuild import Record
+from onnxpatch.onnxfile import metadata, stamp
+from onnxpatch.onnxfile.tree import Record
 from tests.onnxfile.hostile import OUTPUTS, STAMP, TENSOR, structured, with_metadata
 
 X = torch.tensor([[1.0, -1.0]])
@@ -206,19 +206,19 @@ CALLS += [json.dumps([{"name": "x" * 1000}]), json.dumps([{"name": "x", "value":
 @pytest.mark.parametrize("text", CALLS, ids=[text[:30] for text in CALLS])
 def test_calls_of_a_wrong_form_are_one_input_error(text: str) -> None:
     with pytest.raises(onnxpatch.InputError, match=r"metadata onnxpatch\.inputs is damaged"):
-        onnxpatch.Session(with_metadata({call_inputs.KEY: text}).SerializeToString())
+        onnxpatch.Session(with_metadata({metadata.CALL_KEY: text}).SerializeToString())
 
 
 @pytest.mark.parametrize("call", [[("x" * 300, None)], [("n", 1 << 64)], [("text", "a" * 300)]])
 def test_a_call_is_written_only_if_it_can_be_read(call: list[tuple[str, Any]]) -> None:
-    assert call_inputs.entry([("x", X), *call]) == {}
-    written = call_inputs.entry([("x", X), ("n", -3), ("share", math.inf), ("text", "a\nb")])
-    assert call_inputs.read(written) == {"x": None, "n": -3, "share": math.inf, "text": "a\nb"}
+    assert metadata.call_entry([("x", X), *call]) == {}
+    written = metadata.call_entry([("x", X), ("n", -3), ("share", math.inf), ("text", "a\nb")])
+    assert metadata.read_call(written) == {"x": None, "n": -3, "share": math.inf, "text": "a\nb"}
 
 
 @pytest.mark.parametrize("rows", [[{"name": "other"}], [{"name": "x", "value": 3}], [{"name": "x"}] * 3])
 def test_a_call_that_the_graph_does_not_have_changes_nothing(rows: list[dict[str, Any]]) -> None:
-    session = onnxpatch.Session(with_metadata({call_inputs.KEY: json.dumps(rows)}).SerializeToString())
+    session = onnxpatch.Session(with_metadata({metadata.CALL_KEY: json.dumps(rows)}).SerializeToString())
     assert torch.equal(session(X)[0], X.relu())
     for args in ((X, X), ()):
         with pytest.raises(onnxpatch.InputError):

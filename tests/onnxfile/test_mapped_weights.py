@@ -16,9 +16,9 @@ import onnxpatch
 from benchmarks.memory import peak
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile import mapped_weights
+from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.mapped_weights import take_in, weigh, without_weights
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.onnxfile.unread import edited
 
 pytestmark = pytest.mark.exports
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch.onnxfile.merged_sizes import forget_merged_sizes
+from onnxpatch.onnxfile.runtime_forms import forget_merged_sizes
 
 pytestmark = pytest.mark.exports
 

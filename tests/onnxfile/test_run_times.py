@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from onnxpatch.onnxfile.run_times import times_as_long
+from onnxpatch.onnxfile.runtime import times_as_long
 
 
 def test_four_products_take_longer_than_one():

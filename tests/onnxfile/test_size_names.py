@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch.onnxfile.added_weights import name_output_sizes
+from onnxpatch.exporters.torchscript import name_output_sizes
 
 pytestmark = pytest.mark.exports
 

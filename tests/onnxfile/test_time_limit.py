@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxpatch.onnxfile.time_limit import TimeLimit, limited
+from onnxpatch.onnxfile.limits import TimeLimit, limited
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [

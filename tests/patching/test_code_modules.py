@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.patching.code_modules import code_modules
+from onnxpatch.patching.code_places import code_modules
 
 pytestmark = pytest.mark.exports
 

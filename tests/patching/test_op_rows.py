@@ -5,7 +5,7 @@ import torch
 
 import onnxpatch
 from onnxpatch import missing, op
-from onnxpatch.formulas.tries import integers, numbers, pairs, positive, shares
+from onnxpatch.formulas.proof_cases import integers, numbers, pairs, positive, shares
 from onnxpatch.patching.op_rows import spellings
 from onnxpatch.prove import prove
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.patching.conditions import resolve
+from onnxpatch.patching.when import resolve
 
 
 def test_a_name_that_is_taken_is_refused_with_both_places(registry):

@@ -18,8 +18,8 @@ import onnxpatch
 from onnxpatch._torch import operator_tables
 from onnxpatch._torch.dispatch_modes import CountedRun, count_writes
 from onnxpatch._torch.one_export import one_export
+from onnxpatch._torch.operator_tables import tested_operators
 from onnxpatch._torch.relied_on import RELIED_ON, Api, find
-from onnxpatch._torch.tested_operators import tested_operators
 from tests.torch_apis.hidden import hidden
 
 pytestmark = pytest.mark.exports
@@ -179,13 +179,13 @@ BRANCHES: Callable[[], bool] = lambda: (  # noqa: E731
 # What asks for the APIs of each file of the folder.
 EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "__init__": [DYNAMO], "trace_state": [TRACE], "function_modes": [TRACE, DYNAMO],
-    "constants": [DYNAMO], "dispatch_modes": [count, count_back], "cond": [BRANCHES], "exporters": [DYNAMO],
-    "one_export": [alone], "quiet": [TRACE], "guards": [DYNAMO], "operator_tables": [tables],
-    "signatures": [TRACE], "script_graph": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
-    "module_marks": [DYNAMO], "fake_sizes": [BRANCHES], "traced_weights": [TRACE],
+    "tensor_origins": [DYNAMO], "dispatch_modes": [count, count_back], "cond": [BRANCHES], "exporters": [DYNAMO],
+    "one_export": [alone, TRACE], "guards": [DYNAMO], "operator_tables": [tables, named],
+    "signatures": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
+    "fake_sizes": [BRANCHES],
     "size_samples": [lambda: export(Growing(), dynamo=False)],
-    "traced_writes": [write], "emitted_nodes": [write], "script_tracing": [compiled],
-    "translations": [DYNAMO], "decompositions": [DYNAMO], "tested_operators": [named],
+    "traced_writes": [write], "traced_nodes": [write], "script_tracing": [compiled, TRACE],
+    "decompositions": [DYNAMO],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}
 

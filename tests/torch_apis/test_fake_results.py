@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 import onnxpatch
 from onnxpatch._torch.cond import free_symbols
-from onnxpatch._torch.fake_results import FakeResults
 from onnxpatch._torch.fake_sizes import FakeWorld
+from onnxpatch._torch.traced_shapes import FakeResults
 
 pytestmark = pytest.mark.exports
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from onnxpatch._torch.declared_sizes import _SHAPES, result_shape
 from onnxpatch._torch.fake_sizes import FakeWorld
+from onnxpatch._torch.traced_shapes import _SHAPES, result_shape
 
 ATEN = torch.ops.aten
 

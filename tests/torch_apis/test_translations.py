@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from onnxpatch._torch.translations import kept_translations
+from onnxpatch._torch.exporters import kept_translations
 
 pytestmark = pytest.mark.exports
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.verification.comparison import compare
 
 pytestmark = pytest.mark.exports

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 import onnxpatch
 from onnxpatch._torch.dispatch_modes import CountedRun, TooLarge
 from onnxpatch.errors import InputError
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile.memory_limit import checked_bytes, peak_of_process
+from onnxpatch.onnxfile.limits import checked_bytes, peak_of_process
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 

@@ -16,7 +16,7 @@ import onnxpatch
 from onnxpatch._torch.dispatch_modes import Writes
 from onnxpatch.inputs.held_objects import HeldObjects, copied
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.patching.model_state import Snapshot, TensorContents
+from onnxpatch.patching.forward_state import Snapshot, TensorContents
 from onnxpatch.verification.eager import Eager
 
 pytestmark = pytest.mark.exports
@@ -135,7 +135,7 @@ def test_what_is_not_seen_to_be_written_is_named():
 
 
 def test_a_large_tensor_is_copied_only_before_it_is_written(monkeypatch):
-    monkeypatch.setattr("onnxpatch.patching.model_state._BUFFER_BYTES", 0)
+    monkeypatch.setattr("onnxpatch.patching.forward_state._BUFFER_BYTES", 0)
     model = nn.BatchNorm1d(3)
     contents = TensorContents(model, [])
     assert all(one.content is None for one in contents._tensors)

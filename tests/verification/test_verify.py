@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import onnxpatch
-from onnxpatch.onnxfile import bfloat16_casts
+from onnxpatch.onnxfile import runtime_forms
 from onnxpatch.onnxfile.runtime import load_graph
 from tests.fingerprint import fingerprint
 from tests.verified_models import BatchBranch, NativeSize, Right
@@ -301,14 +301,14 @@ class Mixed(nn.Linear):
 def test_a_large_file_is_parsed_only_where_it_may_have_bfloat16(
     model: nn.Module, parsed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bfloat16_casts, "_LARGE", 0)
+    monkeypatch.setattr(runtime_forms, "_LARGE", 0)
     calls: list[Path] = []
 
     def counted(file: Path) -> onnx.ModelProto:
         calls.append(file)
         return load_graph(file)
 
-    monkeypatch.setattr(bfloat16_casts, "load_graph", counted)
+    monkeypatch.setattr(runtime_forms, "load_graph", counted)
     report = onnxpatch.export(model.eval(), (torch.randn(2, 4),), dynamo=False, max_probes=2)
     assert report.ok and bool(calls) == parsed == any("computed in float32" in note for note in report.notes)
 

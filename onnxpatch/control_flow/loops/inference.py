@@ -12,13 +12,13 @@ The loop becomes a Scan (rows) or a Loop (`while`) where all of this is true; el
   round's own row, a result of this round, or a result of the round before;
 - each round starts from the same Python state (`round_state.py`), so that the next one would do the same again;
 - the code takes every row (`rows.py`): `zip` with a shorter list would end the loop early;
-- `len()` and slices are not taken of a list that grows (`growing_lists.py`);
+- `len()` and slices are not taken of a list that grows (`round_state.py`);
 - no bool is decided inside, what is carried keeps its dtype and, in a Scan, its shape, and updates in place are of
-  tensors made in this forward (`function_mode.py`);
+  tensors made in this forward (`answers.py`);
 - with four rounds in place of three, the code after the loop does the same.
 A loop of no rounds leaves what was there before it. State outside the model's code and objects (files, clocks, Python's
 random numbers) is not seen. After the loop, a tensor of the last round stands for the final state, and a list with one
-tensor of every round for their stack (`results.py`).
+tensor of every round for their stack (`recorded_loop.py`).
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from types import CodeType, FrameType
 import torch
 
 from onnxpatch._torch.trace_state import tracing_paused
-from onnxpatch.control_flow.loops.recorded_loop import ROW, Place, RecordedLoop
-from onnxpatch.control_flow.loops.results import LoopResults
+from onnxpatch.control_flow.loops.recorded_loop import ROW, LoopResults, Place, RecordedLoop
 from onnxpatch.control_flow.loops.round_state import Changed, GrownLists, RoundState, check_same
 from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.recording import Recording

@@ -14,11 +14,11 @@ from typing import TypeVar, cast
 
 import torch
 
+from onnxpatch.control_flow.branch_report import Refusals
 from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.control_flow.merging.output_template import Template, assembled
 from onnxpatch.control_flow.pytrees import rebuilt, tensors
 from onnxpatch.control_flow.recording import Recording
-from onnxpatch.control_flow.refusals import Refusals
 from onnxpatch.decisions.instructions import raised_on_purpose
 from onnxpatch.decisions.place import Site
 

@@ -1,24 +1,43 @@
-"""What is recorded of a plain loop while its first rounds run: the calls of each round, and where each tensor was made.
+"""What is recorded of a plain loop while its first rounds run, and what it leaves behind in the graph.
 
 for row in x:                  rows_taken: 3 rows
     total = total * 0.5 + row  rounds: [[mul, add], [mul, add], [mul, add]]; `total` is made at (1, 0) of each
+
+Python holds tensors of single rounds after the loop; in the graph there is one Scan. So wherever such a tensor is used
+afterwards, it is replaced by the loop's final state, or from the stack of what every round made:
+
+    total = total * 0.5 + row      `total` after the loop      the last state that the Scan returns
+    outs.append(total.tanh())      torch.stack(outs)           the Scan's stacked output [rounds, ...]
+    y = row * 2                    `y` after the loop          the last row of the stack of every y
+
+A tensor of any but the last round has no counterpart in the graph: using it is refused.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import TypeVar, cast
+
 import torch
 
-from onnxpatch.control_flow.pytrees import tensors
+from onnxpatch.control_flow.branch_report import Refusals
+from onnxpatch.control_flow.loops import graph_loops
+from onnxpatch.control_flow.pytrees import Leaf, StackedRounds, rebuilt, tensors
 from onnxpatch.control_flow.recording import Recording
-from onnxpatch.control_flow.refusals import Refusals
-from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall
 from onnxpatch.decisions.place import Site, here
 from onnxpatch.errors import BranchError
 
 Place = tuple[int, int]
 """Where a round made a tensor: (number of the torch call in the round, number of the tensor in its result)."""
+
 ROW: Place = (-1, 0)
 """The place of a round's own row, which no call made."""
+
+ValueT = TypeVar("ValueT")
+ArgsT = TypeVar("ArgsT")
+KwargsT = TypeVar("KwargsT")
+_JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 
 
 class RecordedLoop:
@@ -62,3 +81,139 @@ def loop_refusal(refusals: Refusals, site: Site, found: str) -> BranchError:
         remedy="put its body into a function marked @onnxpatch.scan (rows that depend on the ones before), "
         "@onnxpatch.each (rows that do not) or @onnxpatch.while_loop, or write it for the whole tensor",
     )
+
+
+class LoopResults:
+    """Replaces the tensors of a loop's rounds after the loop."""
+
+    def __init__(self, loop: RecordedLoop) -> None:
+        self.loop = loop
+        self._written: dict[Place | None, list[torch.Tensor]] = {}
+        self._last_rows: dict[Place, torch.Tensor] = {}
+
+    def in_call(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
+        """The arguments of a call after the loop, with its results in place of the rounds' tensors."""
+        if not any(id(tensor) in self.loop.places for tensor in tensors((args, kwargs))):
+            return args, kwargs
+        if function in _JOINS and isinstance(args, tuple) and isinstance(args[0], list | tuple):
+            return cast(ArgsT, (self._joined(args[0]), *args[1:])), kwargs
+        return rebuilt(args, self.final), rebuilt(kwargs, self.final)
+
+    def final(self, leaf: ValueT) -> ValueT:
+        """What replaces a value after the loop; the value itself where it is no tensor of a round."""
+        loop = self.loop
+        found = loop.places.get(id(leaf)) if isinstance(leaf, torch.Tensor) else None
+        if found is None:
+            return leaf
+        number, place = found
+        if number != len(loop.rounds) - 1:
+            raise loop.refusal("a result of a single round is used after it")
+        if place in loop.carried:
+            return cast(ValueT, self._write(None)[list(loop.carried).index(place)])
+        if loop.rows is None:
+            raise loop.refusal("a result of its last round is used after it, and has no value from before the loop")
+        return cast(ValueT, self._last_row(place))
+
+    def _last_row(self, place: Place) -> torch.Tensor:
+        """What the last round made at a place: the last row of the stack."""
+        if place not in self._last_rows:
+            self._last_rows[place] = self.loop.capture.execute(torch.select, (self._stacked(place), 0, -1))
+        return self._last_rows[place]
+
+    def _joined(self, parts: Sequence[object]) -> list[object]:
+        """The argument of a `stack` or `cat`; one tensor of every round, in order, is replaced by their stack."""
+        found = [self.loop.places.get(id(part)) for part in parts]
+        inside = [index for index, place in enumerate(found) if place is not None]
+        first, rounds = inside[0], len(self.loop.rounds)
+        places = {place[1] for place in found if place is not None}
+        in_order = [place[0] for place in found if place is not None] == list(range(rounds))
+        together = inside == list(range(first, first + rounds))
+        if not in_order or not together or len(places) != 1 or self.loop.rows is None:
+            return [self.final(part) for part in parts]
+        # What is not a tensor here is torch's own error, and stays in.
+        before, after = (cast("list[torch.Tensor]", list(side)) for side in (parts[:first], parts[first + rounds :]))
+        return StackedRounds(before, self._stacked(places.pop()), after)
+
+    def _stacked(self, place: Place) -> torch.Tensor:
+        """[rounds, ...]: what every round made at a place."""
+        if place == ROW:
+            assert self.loop.rows is not None
+            return self.loop.rows
+        return self._write(place)[-1]
+
+    def _write(self, place: Place | None) -> list[torch.Tensor]:
+        """The results of the loop in the graph, written on first use."""
+        # A loop that is in the graph cannot get another output: each place that is asked for writes one of its own.
+        if place not in self._written:
+            call = _LoopCall(self, place)
+            self._written[place] = self.loop.capture.execute(call, tuple(call.outer))
+        return self._written[place]
+
+    def outer(self) -> Iterator[Leaf]:
+        """The tensors from outside that the loop uses; they become its inputs."""
+        loop = self.loop
+        found: dict[int, Leaf] = {id(t): t for call in loop.rounds[1] for t in tensors((call.args, call.kwargs))}
+        found.update((id(t), t) for t in (*loop.carried.values(), *loop.predicates[:1]))
+        if loop.rows is not None:
+            found[id(loop.rows)] = loop.rows
+        yield from (tensor for name, tensor in found.items() if name not in loop.places)
+
+    # ---- the loop of the graph
+
+    def write(self, place: Place | None, outer: Rebinding) -> list[torch.Tensor]:
+        """Write the loop. Returns the final state and, for a place, the stack of what every round made there."""
+        loop = self.loop
+        carry = [outer(initial).clone() for initial in loop.carried.values()]
+        if loop.rows is None:
+            state = [outer(loop.predicates[0]).clone(), *carry]
+            final = graph_loops.while_loop(
+                lambda *now: [now[0]], lambda *now: self._round(list(now[1:]), None, outer), state
+            )
+            return list(final)[1:]
+        # A Scan needs a state, even where the rounds do not depend on each other.
+        dummy = [] if carry else [torch.zeros(1)]
+
+        def step(*operands: torch.Tensor) -> list[torch.Tensor]:
+            results = self._round(list(operands[:-1]) if carry else [], operands[-1], outer, place)
+            return [*(operands[0].clone() for _ in dummy), *results]
+
+        final = list(graph_loops.scan_loop(step, [*carry, *dummy], [outer(loop.rows)]))
+        return final[len(dummy) :] if dummy else final
+
+    def _round(
+        self, carry: list[torch.Tensor], row: torch.Tensor | None, outer: Rebinding, place: Place | None = None
+    ) -> list[torch.Tensor]:
+        """Repeat the second round on other tensors. Returns the new state, then what the round made at a place."""
+        # The first round reads what was there before the loop; the second is the first that shows what is carried.
+        loop, binding = self.loop, outer.child()
+        for carried, now in zip(loop.carried, carry, strict=True):
+            binding.bind(loop.result_at(0, carried), now)
+        if row is not None:
+            binding.bind(loop.rows_taken[1], row)
+        binding.run(loop.rounds[1])
+        state = [binding(loop.result_at(1, carried)) for carried in loop.carried]
+        if loop.rows is None:
+            # The condition is asked before every round: number 2 is the one after the second round.
+            return [binding(loop.predicates[2]), *state]
+        # A Scan's step gives out a row in every round, also where nobody asked for one.
+        return [*state, torch.zeros(()) if place is None else binding(loop.result_at(1, place))]
+
+
+class _LoopCall(Composite):
+    """A loop as one call that can be recorded and repeated: takes the tensors from outside, returns the results."""
+
+    __name__ = "Loop"
+
+    def __init__(self, results: LoopResults, place: Place | None) -> None:
+        self.results, self.place = results, place
+        self.outer = list(results.outer())
+
+    def __call__(self, *operands: torch.Tensor) -> list[torch.Tensor]:
+        binding = Rebinding()
+        for old, new in zip(self.outer, operands, strict=True):
+            # While the path runs, the operands are these very tensors; in a branch that repeats the loop they are
+            # others.
+            if old is not new:
+                binding.bind(old, new)
+        with self.results.loop.capture.pause():
+            return [tensor.clone() for tensor in self.results.write(self.place, binding)]

@@ -18,13 +18,11 @@ import torch
 
 from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.merging.call_plan import CallPlan, has_hint, has_two_sides
-from onnxpatch.control_flow.merging.if_node import Operand, conditional, multiply_adds
+from onnxpatch.control_flow.merging.call_plan import CallPlan, has_hint, has_two_sides, same_shape, varying_dim
 from onnxpatch.control_flow.merging.output_template import Absent, Slot
-from onnxpatch.control_flow.merging.same_shape import same_shape, varying_dim
-from onnxpatch.control_flow.merging.select import MergedValue, select
+from onnxpatch.control_flow.merging.select import MergedValue, Operand, conditional, multiply_adds, select
 from onnxpatch.control_flow.path_tree import FinishedPath, PathNode
-from onnxpatch.control_flow.stacked_numbers import full_scalar
+from onnxpatch.control_flow.pytrees import full_scalar
 from onnxpatch.control_flow.tape import Composite, Rebinding
 
 if TYPE_CHECKING:

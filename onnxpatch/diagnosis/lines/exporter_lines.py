@@ -28,7 +28,7 @@ from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.trial import Condition, Stack, Subject, Trial
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.messages.user_code import is_user_file
-from onnxpatch.patching.model_state import Snapshot
+from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.process import filtered
 from onnxpatch.verification.guards import holds
 from onnxpatch.verification.probe import Probe

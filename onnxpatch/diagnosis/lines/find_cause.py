@@ -35,7 +35,7 @@ from onnxpatch.diagnosis.lines.exporter_lines import (
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.trial import CaughtError, Subject, Trial
 from onnxpatch.messages.user_code import is_user_file
-from onnxpatch.onnxfile.intermediate_values import intermediate_values
+from onnxpatch.onnxfile.runtime import intermediate_values
 from onnxpatch.verification.comparison import compare
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.findings import frozen_nodes

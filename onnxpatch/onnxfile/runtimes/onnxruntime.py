@@ -17,16 +17,23 @@ from typing import TYPE_CHECKING
 import torch
 
 from onnxpatch.errors import InputError, RunError
-from onnxpatch.onnxfile import bfloat16
+from onnxpatch.onnxfile.graph import check_functions
 from onnxpatch.onnxfile.mapped_weights import LARGE, is_large, weigh, without_weights
-from onnxpatch.onnxfile.nested_functions import check_functions
-from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, importable, stopped
+from onnxpatch.onnxfile.runtimes.interface import (
+    BFLOAT16_TYPE,
+    Array,
+    BridgedSession,
+    LoadedGraph,
+    Output,
+    Provider,
+    Runtime,
+    importable,
+    stopped,
+)
 from onnxpatch.process import process_lock, release, undone
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, RunOptions, SessionOptions
-
-    from onnxpatch.onnxfile.bfloat16 import BridgedSession
 
 
 CPU = ("CPUExecutionProvider",)
@@ -60,7 +67,7 @@ class InOnnxRuntime:
 
     def __init__(self, session: InferenceSession) -> None:
         types = {value.type for value in (*session.get_inputs(), *session.get_outputs())}
-        self._runs = _TerminatedRuns(bfloat16.BridgedSession(session) if bfloat16.TYPE in types else session)
+        self._runs = _TerminatedRuns(BridgedSession(session) if BFLOAT16_TYPE in types else session)
 
     def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], seconds: float | None) -> list[Output]:
         try:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from onnxpatch.errors import RunError
-from onnxpatch.onnxfile.bfloat16 import BFLOAT16
-from onnxpatch.onnxfile.runtimes.interface import Array, LoadedGraph, Output, Provider, Runtime, stopped
-from onnxpatch.onnxfile.time_limit import TimeLimit, limited
+from onnxpatch.onnxfile.limits import TimeLimit, limited
+from onnxpatch.onnxfile.runtimes.interface import BFLOAT16, Array, LoadedGraph, Output, Provider, Runtime, stopped
 
 if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator

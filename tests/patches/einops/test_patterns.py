@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import onnxpatch
 from onnxpatch.formulas.einops.axes import plan_axes
 from onnxpatch.formulas.einops.rearrange import rearrange
-from onnxpatch.formulas.einops.reduce import reduce
-from onnxpatch.formulas.einops.repeat import repeat
+from onnxpatch.formulas.einops.reduce_and_repeat import reduce, repeat
 
 pytestmark = pytest.mark.exports
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.formulas.proof_models import Computes
+from onnxpatch.formulas.proof_cases import Computes
 
 pytestmark = pytest.mark.exports
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import onnxpatch
-from onnxpatch.formulas.nearest import grows_wholly, runtime_agrees
+from onnxpatch.formulas.interpolation import grows_wholly, runtime_agrees
 from tests.exporting import export, run
 
 pytestmark = pytest.mark.exports

@@ -1,0 +1,256 @@
+"""Indexing by numbers of the graph: rows and ranges of tensors, read or written, and modules in a container.
+
+x[:n]              n a 0-d tensor      x[:n.item()]               the end of a slice as a SymInt
+x[i]               i a 0-d tensor      x[i.reshape(1)][0]         gathers one row, then drops its axis
+self.experts[k]    k from data         one path for each module of a ModuleList, Sequential or ParameterList
+
+Under dynamo, `Tensor.__getitem__` would turn 0-d tensors into Python numbers. `target[index] = value` is done without
+writing: a tensor that has the value there, and the target's values elsewhere. An index has one part for each axis.
+Whole numbers, also those of the graph, name a row; what is left is
+
+    out[:, t] = y              the whole row                    out[i, idx] = y        places that whole numbers name
+    out[i, :n] = 1             a range, whose ends may be       out[i, mask] = 1       places that flags name
+    out[i, :n] = x[i, :n]        numbers of the graph
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from onnxpatch.control_flow.capture import Capture, current_capture
+from onnxpatch.control_flow.conditions import as_number, decide_one_of, static_value
+from onnxpatch.control_flow.list_lengths import choose_entry
+from onnxpatch.formulas.symbolic import as_tensor
+
+if TYPE_CHECKING:
+    from onnxpatch.control_flow.pytrees import Name
+
+_T = torch.Tensor
+CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ParameterList)
+Whole = slice(None)
+
+
+def indexed(
+    capture: Capture, function: Callable[..., object], tensor: torch.Tensor, index: object, *value: object
+) -> object:
+    """`tensor[index]`, or `tensor[index] = value`, without taking numbers out of tensors."""
+    if capture.exporter == "dynamo":
+        index = (
+            tuple(_with_number_ends(capture, i) for i in index)
+            if isinstance(index, tuple)
+            else (_with_number_ends(capture, index))
+        )
+        if value:
+            return capture.execute(function, writable(capture, tensor, index, *value))
+        if (gather := _gather_index(capture, index)) is not None:
+            taken = capture.execute(function, (tensor, gather[0]))
+            if gather[1] is None:
+                return taken
+            row = capture.execute(torch.select, (taken, gather[1], 0))
+            capture.rows_taken[id(row)] = (tensor, index)
+            return row
+    return capture.execute(function, (tensor, index, *value))
+
+
+def writable(capture: Capture, tensor: torch.Tensor, index: object, value: object) -> tuple[object, ...]:
+    """The arguments of `tensor[index] = value`, with 0-d whole numbers in the index as tensors [1]."""
+    gather = _gather_index(capture, index)
+    if gather is None:
+        return tensor, index, value
+    rows, axis = gather
+    if axis is not None and isinstance(value, torch.Tensor):
+        # The index has an axis of length 1 now, and so must the value, unless it is broadcast there anyway.
+        taken = [part for part in rows if isinstance(part, torch.Tensor | int) and not isinstance(part, bool)]
+        new = sum(part is None or part is True or part is False for part in rows)
+        right = tensor.dim() - len(taken) + new - axis
+        if value.dim() > right:
+            value = capture.execute(torch.unsqueeze, (value, value.dim() - right))
+    return tensor, rows, value
+
+
+def _gather_index(capture: Capture, index: object) -> tuple[tuple[object, ...], int | None] | None:
+    """An index with 0-d whole numbers, as an index with tensors [1], and the axis of length 1 that it leaves.
+
+    The axis is None where other tensors of the index give it their length. None for any other index.
+    """
+    parts = list(index) if isinstance(index, tuple) else [index]
+    numbers = [part for part in parts if isinstance(part, torch.Tensor)]
+    plain = all(isinstance(part, torch.Tensor | slice | int | torch.SymInt | None) for part in parts)
+    single = [part for part in numbers if _is_whole_number(part)]
+    if not single or not plain or any(part.dtype is torch.bool or part.is_floating_point() for part in numbers):
+        return None
+    rows = [
+        capture.execute(_T.reshape, (part, (1,))) if isinstance(part, torch.Tensor) and part.dim() == 0 else part
+        for part in parts
+    ]
+    return tuple(rows), (_axis_left(parts) if len(single) == len(numbers) else None)
+
+
+def _axis_left(parts: list[object]) -> int:
+    """The axis that the tensors of an index leave."""
+    # Plain ints drop their axis; tensors side by side leave one axis in their place, tensors apart leave it in front.
+    # bool is a subclass of int, but True as an index adds an axis.
+    kept = [part for part in parts if not isinstance(part, int | torch.SymInt) or isinstance(part, bool)]
+    places = [at for at, part in enumerate(kept) if isinstance(part, torch.Tensor)]
+    return places[0] if places[-1] - places[0] == len(places) - 1 else 0
+
+
+def _is_whole_number(tensor: torch.Tensor) -> bool:
+    return tensor.dim() == 0 and not tensor.is_floating_point() and tensor.dtype is not torch.bool
+
+
+def _with_number_ends(capture: Capture, index: object) -> object:
+    """A slice with 0-d tensors as ends, as a slice with numbers; any other index as it is."""
+    if not isinstance(index, slice):
+        return index
+    ends = (index.start, index.stop, index.step)
+    return slice(*(as_number(capture, end) if isinstance(end, torch.Tensor) else end for end in ends))
+
+
+class IndexedByData:
+    """Mixin in front of a container's class: indexing with a tensor or symbolic number is a chain of decisions."""
+
+    def __getitem__(self, index: object) -> object:
+        capture = current_capture()
+        get: Callable[[object], object] = super().__getitem__  # type: ignore[misc]
+        if capture is None or not capture.explorers or not isinstance(index, torch.Tensor | torch.SymInt):
+            return get(index)
+        known = static_value(capture, index)
+        return get(_entry(capture, index, len(self)) if known is None else known)  # type: ignore[arg-type]
+
+
+def _entry(capture: Capture, index: torch.Tensor | torch.SymInt, length: int) -> int:
+    """The entry that `index` means on this path; decided once for equal numbers."""
+    chosen = capture.explorers[-1].chosen
+    # Equal sizes may be different SymInt objects, so the expression is the key.
+    key: Name = id(index) if isinstance(index, torch.Tensor) else index.node.expr
+    if key not in chosen:
+        chosen[key] = choose_entry(length, lambda numbers: decide_one_of(capture, index, numbers))
+    return chosen[key]
+
+
+def takes(target: torch.Tensor, index: object, value: object) -> bool:
+    """Whether `written` knows this form of an index."""
+    parts = _by_axis(index, target.dim())
+    if parts is None or not all(_known(part) for part in parts):
+        return False
+    rest = [part for part in parts if not _is_number(part)]
+    lists = [part for part in rest if isinstance(part, torch.Tensor)]
+    ranges = [part for part in rest if isinstance(part, slice) and part != Whole]
+    if lists:
+        # Places first, and nothing bounded beside them. Flags take one value.
+        alone = len(lists) == 1 and not ranges and rest[0] is lists[0]
+        return alone and (_is_single(value) if _is_flags(lists[0]) else lists[0].dim() == 1)
+    return len(ranges) <= 1 or _is_single(value)
+
+
+def written(target: torch.Tensor, index: object, value: object) -> torch.Tensor:
+    """The target with the value at the index, as a new tensor."""
+    parts = _by_axis(index, target.dim())
+    assert parts is not None
+    axes = [axis for axis, part in enumerate(parts) if _is_number(part)]
+    row, outer = target, []
+    for axis in axes:
+        place = _place(parts[axis], target.shape[axis])
+        outer.append((axis, row, place))
+        row = row.index_select(axis, place.reshape(1))
+    for axis in reversed(axes):
+        row = row.select(axis, 0)
+    row = _in_row(row, [part for part in parts if not _is_number(part)], value)
+    for axis in axes:
+        row = row.unsqueeze(axis)
+    for axis, around, place in reversed(outer):
+        row = torch.where(_along(_positions(around, axis) == place, axis, around.dim()), row, around)
+    return row if axes else row.clone()
+
+
+def _in_row(row: torch.Tensor, rest: list[object], value: object) -> torch.Tensor:
+    """What the rest of an index writes, after its whole numbers have named the row."""
+    made = value.to(row.dtype) if isinstance(value, torch.Tensor) else torch.full_like(row, value)  # type: ignore[arg-type]
+    if rest and isinstance(rest[0], torch.Tensor):
+        return _at_places(row, rest[0], made, value)
+    ranges = [(axis, part) for axis, part in enumerate(rest) if isinstance(part, slice) and part != Whole]
+    inside = torch.ones((1,) * row.dim(), dtype=torch.bool)
+    for axis, part in ranges:
+        size = row.shape[axis]
+        start = _place(part.start or 0, size)
+        stop = size if part.stop is None else _place(part.stop, size)
+        positions = _positions(row, axis)
+        inside = inside & _along((positions >= start) & (positions < stop), axis, row.dim())
+        if not _is_single(value):
+            made = _moved(made, positions - start, axis, row.dim())
+    return torch.where(inside, made, row) if ranges else made.expand(row.shape)
+
+
+def _at_places(row: torch.Tensor, at: torch.Tensor, made: torch.Tensor, value: object) -> torch.Tensor:
+    """What flags, or places of the first axis, write."""
+    if _is_flags(at):
+        flags = at.reshape(*at.shape, *(1 for _ in range(row.dim() - at.dim())))
+        return torch.where(flags, made, row)
+    # One place for each element, as `scatter` wants them, and without sizes: in a loop of the graph there are none.
+    places = _along(at, 0, row.dim()) + torch.zeros_like(row[:1], dtype=torch.int64)
+    if not isinstance(value, torch.Tensor):
+        return row.scatter(0, places, value)  # type: ignore[call-overload]
+    return row.scatter(0, places, torch.zeros_like(places, dtype=row.dtype) + made)
+
+
+def _moved(value: torch.Tensor, places: torch.Tensor, axis: int, dims: int) -> torch.Tensor:
+    """The value's rows along an axis, at the places that they are written to. What is elsewhere does not matter."""
+    if value.dim() < dims:
+        value = value.reshape(*(1 for _ in range(dims - value.dim())), *value.shape)
+    # One row is appended: a value without any rows must still have one to gather.
+    last = value.sum(axis, keepdim=True).to(value.dtype)
+    padded = torch.cat([value, last], axis)
+    highest = (as_tensor(value.shape[axis], torch.int64) - 1).clamp(min=0)
+    return padded.index_select(axis, torch.minimum(places.clamp(min=0), highest))
+
+
+def _by_axis(index: object, dims: int) -> list[object] | None:
+    """The parts of an index, one for each axis; None where they cannot be told apart so."""
+    parts = list(index) if isinstance(index, tuple) else [index]
+    taken = sum(part.dim() if isinstance(part, torch.Tensor) and _is_flags(part) else 1 for part in parts)
+    dots = [at for at, part in enumerate(parts) if part is Ellipsis]
+    taken -= len(dots)
+    if any(part is None or isinstance(part, bool) for part in parts) or len(dots) > 1 or taken > dims:
+        return None
+    at = dots[0] if dots else len(parts)
+    return [*parts[:at], *[Whole] * (dims - taken), *parts[at + 1 :]]
+
+
+def _known(part: object) -> bool:
+    if isinstance(part, slice):
+        return part.step in (None, 1) and all(end is None or _is_number(end) for end in (part.start, part.stop))
+    return _is_number(part) or (isinstance(part, torch.Tensor) and not part.is_floating_point() and part.dim() > 0)
+
+
+def _is_number(part: object) -> bool:
+    if isinstance(part, torch.Tensor):
+        return part.dim() == 0 and not part.is_floating_point() and part.dtype is not torch.bool
+    return isinstance(part, int | torch.SymInt) and not isinstance(part, bool)
+
+
+def _is_flags(part: object) -> bool:
+    return isinstance(part, torch.Tensor) and part.dtype is torch.bool
+
+
+def _is_single(value: object) -> bool:
+    """Whether a value is one number for all places."""
+    return not isinstance(value, torch.Tensor) or value.dim() == 0
+
+
+def _place(number: object, size: object) -> torch.Tensor:
+    """The place that a whole number names; negative ones count from the end."""
+    place = as_tensor(number, torch.int64)
+    return torch.where(place < 0, place + size, place)  # type: ignore[operator]
+
+
+def _positions(tensor: torch.Tensor, axis: int) -> torch.Tensor:
+    return torch.arange(tensor.shape[axis])
+
+
+def _along(flags: torch.Tensor, axis: int, dims: int) -> torch.Tensor:
+    return flags.reshape(*(-1 if at == axis else 1 for at in range(dims)))

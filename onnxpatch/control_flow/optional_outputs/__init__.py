@@ -1,1 +1,0 @@
-"""Outputs that are None on some data: in the graph a value and a flag. Start at `decorator`."""

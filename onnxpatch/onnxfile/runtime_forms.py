@@ -1,0 +1,296 @@
+"""What a runtime refuses or reads in another way, written in a form that it runs as ONNX means it.
+
+    empty weights          as nodes      OpenVINO reads such a constant as one with an element. A transformer without
+                                         class tokens has one, (1, 0, 32). onnxruntime folds the node again
+    Scan of no rows        as a Loop     onnxruntime refuses the Scan, a Loop of no rounds it runs
+    names of sizes         left out      where they do not hold at every size: `_merges`
+    bfloat16 on the CPU    in float32    MatMul(x, w) becomes Cast(MatMul(Cast(x), Cast(w)))
+
+A Scan over a whole dynamic dimension of an input stays as it is: such a dimension is at least 1.
+
+    for i in range(1, n): ...      n - 1 rows, none at n = 1
+    Scan(state, rows)              Loop(rounds = Shape(rows)[axis], state)
+      body(state, row)               body(i, state): row = Gather(rows, i)
+
+`up(down(x)) + x` adds sizes 2*((n - 1)//2) + 2 and n. The dynamo exporter takes them for equal and calls all that
+follows by one of the two. Eager accepts n = 1, where x is broadcast, and there the names are false. onnxruntime shares
+memory between values that are called alike, and refuses to run ("Shape mismatch attempting to re-use buffer").
+Without these names it finds the sizes while it runs.
+
+Of bfloat16, the values between nodes stay what they are, and so do weights, inputs and outputs. Every result is rounded
+to bfloat16, as torch's own CPU kernels do, which compute in float32 too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from onnxscript import ir
+
+from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.graph import all_nodes
+from onnxpatch.onnxfile.runtime import load_graph
+from onnxpatch.onnxfile.runtimes.interface import BFLOAT16
+
+if TYPE_CHECKING:
+    from onnx import NodeProto, ValueInfoProto
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+_BROADCASTING = frozenset({
+    "Add", "Sub", "Mul", "Div", "Mod", "Pow", "PRelu", "Min", "Max", "Sum", "Mean", "And", "Or", "Xor", "Equal",
+    "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Where", "BitwiseAnd", "BitwiseOr", "BitwiseXor",
+    "BitShift",
+})  # fmt: skip
+Shape = tuple["int | str", ...]
+_LARGE = 16 << 20
+_FLOAT, _COMPLEX = 1, {14, 15}
+# What moves values without a look at them, and what has other graphs inside: for these there are kernels.
+_MOVES = {
+    "Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "Flatten", "Gather", "GatherElements", "GatherND",
+    "Identity", "If", "Loop", "Reshape", "Scan", "ScatterElements", "ScatterND", "SequenceAt", "SequenceConstruct",
+    "SequenceEmpty", "SequenceInsert", "SequenceLength", "ConcatFromSequence", "Shape", "Slice", "Split",
+    "SplitToSequence", "Squeeze", "Transpose", "Unsqueeze",
+}  # fmt: skip
+
+
+def write_as_nodes(file: str | os.PathLike[str]) -> None:
+    """Replace every weight of two dimensions or more that has no element by a ConstantOfShape."""
+    import onnx
+
+    with edited(file) as proto:
+        graph = proto.graph
+        empty = [one for one in graph.initializer if len(one.dims) > 1 and 0 in one.dims]
+        for one in reversed(empty):
+            graph.initializer.remove(one)
+            sizes = onnx.helper.make_tensor("", onnx.TensorProto.INT64, [len(one.dims)], one.dims)
+            shape = f"{one.name}_shape"
+            filling = onnx.helper.make_tensor("", one.data_type, [1], [0])
+            made = onnx.helper.make_node("ConstantOfShape", [shape], [one.name], name=f"{one.name}_made", value=filling)
+            # In front: any node may read it.
+            graph.node.insert(0, made)
+            graph.node.insert(0, onnx.helper.make_node("Constant", [], [shape], name=shape, value=sizes))
+
+
+def write_as_loops(model: ir.Model) -> None:
+    """Replace, in the graph and in the graphs inside it, every Scan that may have no rows."""
+    given = {
+        size.value for value in model.graph.inputs for size in value.shape or () if isinstance(size, ir.SymbolicDim)
+    }
+    # A list, since nodes are replaced on the way. onnxscript 0.2 has no `Graph.all_nodes`.
+    for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        if node.op_type == "Scan" and node.domain == "" and not _has_rows(node, given):
+            _as_loop(node)
+
+
+def _rows(scan: ir.Node) -> tuple[Sequence[ir.Value], list[int]]:
+    """What a Scan takes row by row, and along which axis of each."""
+    count = scan.attributes["num_scan_inputs"].as_int()
+    rows = [value for value in scan.inputs if value is not None][-count:]
+    axes = scan.attributes.get("scan_input_axes")
+    return rows, [0] * count if axes is None else list(axes.as_ints())
+
+
+def _has_rows(scan: ir.Node, given: set[str | None]) -> bool:
+    """Whether a Scan is sure to have a row: the number of rows is fixed, or a dynamic size of an input."""
+    for value, axis in zip(*_rows(scan), strict=True):
+        size = value.shape[axis] if value.shape is not None else None
+        if (isinstance(size, int) and size > 0) or (isinstance(size, ir.SymbolicDim) and size.value in given):
+            return True
+    return False
+
+
+def _plain(scan: ir.Node) -> bool:
+    """Whether its rows are read, and its outputs stacked, in the order and along the axis that a Loop has, too."""
+    others = ("scan_input_directions", "scan_output_directions", "scan_output_axes")
+    return not any(any(scan.attributes[name].as_ints()) for name in others if name in scan.attributes)
+
+
+def _as_loop(scan: ir.Node) -> None:
+    graph = scan.graph
+    if graph is None or not _plain(scan):
+        return
+    rows, axes = _rows(scan)
+    states = scan.inputs[: len(scan.inputs) - len(rows)]
+    body = scan.attributes["body"].as_graph()
+    number = ir.Value(name=f"{scan.name}_round", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([]))
+    go_on = ir.Value(name=f"{scan.name}_go_on", type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
+    taken = []
+    for k, (value, axis, row) in enumerate(zip(rows, axes, body.inputs[len(states) :], strict=True)):
+        node = ir.node("Gather", [value, number], {"axis": axis}, name=f"{scan.name}_row_{k}")
+        found = node.outputs[0]
+        found.name, found.type, found.shape = f"{row.name}_taken", row.type, row.shape
+        ir.convenience.replace_all_uses_with(row, found)
+        taken.append(node)
+    goes_on = ir.node("Identity", [go_on], name=f"{scan.name}_goes_on")
+    goes_on.outputs[0].name = f"{scan.name}_goes_on"
+    goes_on.outputs[0].type, goes_on.outputs[0].shape = go_on.type, go_on.shape
+    # The body is changed, not made again: its constants belong to it.
+    for row in list(body.inputs)[len(states) :]:
+        body.inputs.remove(row)
+    body.inputs.insert(0, go_on)
+    body.inputs.insert(0, number)
+    first = next(iter(body), None)
+    if first is None:
+        body.extend(taken)
+    else:
+        body.insert_before(first, taken)
+    body.append(goes_on)
+    body.outputs.insert(0, goes_on.outputs[0])
+    end = {} if axes[0] == -1 else {"end": axes[0] + 1}
+    size = ir.node("Shape", [rows[0]], {"start": axes[0], **end}, name=f"{scan.name}_rows")
+    rounds = ir.node("Squeeze", [size.outputs[0]], name=f"{scan.name}_rounds")
+    true = ir.node("Constant", [], {"value": ir.tensor(np.array(True))}, name=f"{scan.name}_true")
+    for one in (size, rounds, true):  # unnamed, they might get the name of a value of the body
+        one.outputs[0].name = one.name
+    loop = ir.Node(
+        "",
+        "Loop",
+        [rounds.outputs[0], true.outputs[0], *states],
+        [ir.AttrGraph("body", body)],
+        num_outputs=len(scan.outputs),
+        name=scan.name,
+    )
+    ir.convenience.replace_nodes_and_values(graph, scan, [scan], [size, rounds, true, loop], scan.outputs, loop.outputs)
+
+
+def forget_merged_sizes(file: str | os.PathLike[str]) -> bool:
+    """Remove the shapes written beside the values from the first broadcast on that takes two sizes for one.
+
+    Returns whether there was one. The file is changed in place.
+    """
+    with edited(file) as proto:
+        graph = proto.graph
+        shapes = {value.name: _shape(value) for value in (*graph.value_info, *graph.input)}
+        merged = next((at for at, node in enumerate(graph.node) if _merges(node, shapes)), None)
+        if merged is None:
+            return False
+        behind = {name for node in graph.node[merged:] for name in node.output}
+        kept = [value for value in graph.value_info if value.name not in behind]
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+        return True
+
+
+def _shape(value: ValueInfoProto) -> Shape:
+    return tuple(dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim)
+
+
+def _merges(node: NodeProto, shapes: Mapping[str, Shape]) -> bool:
+    """Whether an axis of a broadcast has two names among the inputs."""
+    if node.op_type not in _BROADCASTING:
+        return False
+    found: Sequence[Shape] = [shapes[name] for name in node.input if name in shapes]
+    # Axes are aligned from the last one on.
+    axes = zip_longest(*(reversed(shape) for shape in found), fillvalue=1)
+    return any(len({size for size in axis if isinstance(size, str)}) > 1 for axis in axes)
+
+
+def compute_in_float32(file: str | os.PathLike[str], tensors: Iterable[torch.Tensor] = ()) -> int:
+    """Put casts around every node of bfloat16 that has no kernel. Returns how many nodes these are.
+
+    tensors: the weights and inputs that the file was made from. Where none of them is bfloat16 and nothing is cast to
+    it, a file of many megabytes is not parsed.
+    """
+    given = {one.dtype for one in tensors}
+    if os.path.getsize(file) > _LARGE and given and torch.bfloat16 not in given and not _casts_to_it(file):
+        return 0
+    if not _mentions(load_graph(Path(file))):
+        return 0
+    with edited(file) as proto:
+        _repair_numbers(proto)
+        return _cast(proto.graph, _types(proto), itertools.count())
+
+
+def _casts_to_it(file: str | os.PathLike[str]) -> bool:
+    """Whether the bytes have the attribute `to` with bfloat16, as every writer of protobuf puts it."""
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(b"\x0a\x02to\x18" + bytes([BFLOAT16])) >= 0
+
+
+def _mentions(proto: ModelProto) -> bool:
+    graph = proto.graph
+    if any(value.type.tensor_type.elem_type == BFLOAT16 for value in (*graph.input, *graph.output)):
+        return True
+    return any(one.data_type == BFLOAT16 for one in graph.initializer) or any(
+        _target(node) == BFLOAT16 for node in all_nodes(graph)
+    )
+
+
+def _target(node: NodeProto) -> int | None:
+    return next((one.i for one in node.attribute if one.name == "to"), None) if node.op_type == "Cast" else None
+
+
+def _repair_numbers(proto: ModelProto) -> None:
+    """The TorchScript exporter casts a number beside bfloat16, such as a size, to a complex dtype: no bfloat16 is among
+    the dtypes that it promotes."""
+    for node in all_nodes(proto.graph):
+        if _target(node) in _COMPLEX:
+            next(one for one in node.attribute if one.name == "to").i = BFLOAT16
+
+
+def _types(proto: ModelProto) -> dict[str, int]:
+    """The dtype of every value that has one, those of inner graphs too, whose names are their own."""
+    import onnx
+
+    inferred = onnx.shape_inference.infer_shapes(proto)
+    found: dict[str, int] = {}
+
+    def read(graph: GraphProto) -> None:
+        found.update({one.name: one.data_type for one in graph.initializer})
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            found[value.name] = value.type.tensor_type.elem_type
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    read(attribute.g)
+
+    read(inferred.graph)
+    return found
+
+
+def _cast(graph: GraphProto, types: dict[str, int], numbers: Iterator[int]) -> int:
+    done, nodes = 0, list(graph.node)
+    wide: dict[str, str] = {}  # by the name of a bfloat16 value: that of its float32
+    made: list[NodeProto] = []
+    for node in nodes:
+        done += sum(_cast(one.g, types, numbers) for one in node.attribute if one.HasField("g"))
+        narrow = {name for name in (*node.input, *node.output) if types.get(name) == BFLOAT16}
+        if node.op_type in _MOVES or not narrow:
+            made.append(node)
+        else:
+            made += _in_float32(node, narrow, wide, numbers)
+            done += 1
+    del graph.node[:]
+    graph.node.extend(made)
+    return done
+
+
+def _in_float32(node: NodeProto, narrow: set[str], wide: dict[str, str], numbers: Iterator[int]) -> list[NodeProto]:
+    """The node on float32, with a Cast for each of its bfloat16 values. wide: those that have one already."""
+    from onnx import helper
+
+    before, after = [], []
+    for place, name in enumerate(node.input):
+        if name in narrow:
+            if name not in wide:
+                wide[name] = f"{name}_float32_{next(numbers)}"  # an inner graph may have its own
+                before.append(helper.make_node("Cast", [name], [wide[name]], f"{wide[name]}_cast", to=_FLOAT))
+            node.input[place] = wide[name]
+    for attribute in node.attribute:  # of RandomNormal, EyeLike
+        if attribute.name == "dtype" and attribute.i == BFLOAT16:
+            attribute.i = _FLOAT
+    for place, name in enumerate(node.output):
+        if name in narrow:
+            node.output[place] = f"{name}_in_float32"
+            after.append(helper.make_node("Cast", [node.output[place]], [name], f"{name}_rounded", to=BFLOAT16))
+    return [*before, node, *after]

@@ -1,0 +1,216 @@
+"""Finds where loaded modules refer to a function, and in which modules a model's code stands.
+
+from einops import rearrange            a second name for one function: `find_in_modules` has both
+
+The modules of a model's code, where `int(size)` and `len(x)` are asked, are those of its classes, and of the functions
+that these use:
+
+from kornia.geometry import rotate      the class's module, and the one that defines rotate
+kornia.geometry.transform.rotate(x)     the same, by the names that the class's module has in its code
+self.function = rotate                  the same, by the attribute
+"""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import functools
+import inspect
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+Place = tuple[Any, str]  # (module or class, name in it)
+Places = dict[int, list[Place]]  # by the id of the function
+# Libraries that hold no function but their own and each other's, or call none on behalf of a model: four fifths of the
+# modules of a process.
+CLOSED = frozenset({
+    *sys.stdlib_module_names, "torch", "numpy", "sympy", "mpmath", "networkx", "scipy", "PIL", "jinja2", "yaml",
+    "google", "huggingface_hub", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "onnxpatch",
+}) - {"__main__"}  # fmt: skip
+_AT_ONCE = 32
+_MOST_KEPT = 16
+# What was found in the closed libraries, by the ids of the functions and the number of modules: a thousand modules of
+# torch are searched once in a process, not in every export.
+_kept: dict[tuple[frozenset[int], int], list[Place]] = {}
+
+
+def find_in_modules(wanted: Places, libraries: set[str], keep: bool) -> None:
+    """Add to `wanted` all places in loaded modules that refer to its functions now.
+
+    libraries: those that define the functions. keep: whether every function stands in all of its places now, so that
+    what is found in closed libraries may be remembered.
+    """
+    own: list[ModuleType] = []
+    users: list[ModuleType] = []
+    # Copies of both dicts: an import in another thread may change them meanwhile. vars() and not getattr(), which would
+    # start the loading of lazy modules.
+    for path, module in list(sys.modules.items()):
+        if isinstance(module, ModuleType) and module is not builtins:
+            library = library_of(path)
+            if library not in CLOSED:
+                users.append(module)
+            elif library in libraries:
+                own.append(module)
+    key = (frozenset(wanted), len(own))
+    places = _kept.get(key)
+    if places is None:
+        places = _places(own, wanted.keys())
+        if keep and len(_kept) < _MOST_KEPT:
+            _kept[key] = places
+    for module, name in (*places, *_places(users, wanted.keys())):
+        function = vars(module).get(name)  # what was remembered may have been replaced since
+        if id(function) in wanted:
+            wanted[id(function)].append((module, name))
+
+
+@functools.lru_cache(maxsize=1 << 16)  # asked for every loaded module, in every export
+def library_of(path: str | None) -> str:
+    """The first name of a dotted path."""
+    return (path or "").partition(".")[0]
+
+
+def _places(modules: Sequence[ModuleType], wanted: Iterable[int]) -> list[Place]:
+    """The names in some modules that refer to one of the wanted functions."""
+    ids, found = frozenset(wanted), []
+    for start in range(0, len(modules), _AT_ONCE):
+        group = modules[start : start + _AT_ONCE]
+        if _hold_none(group, ids):
+            continue
+        for module in group:
+            if _hold_none((module,), ids):
+                continue
+            found += [(module, name) for name, value in list(vars(module).items()) if id(value) in ids]
+    return found
+
+
+def _hold_none(modules: Iterable[ModuleType], wanted: frozenset[int]) -> bool:
+    """Whether no value is among those wanted, asked without a loop in Python: there are some thousand modules."""
+    try:
+        return wanted.isdisjoint(map(id, chain.from_iterable(vars(module).values() for module in modules)))
+    except RuntimeError:  # another thread imports something there
+        return False
+
+
+def defining_modules(classes: Iterable[type]) -> Iterator[Any]:
+    """The loaded modules that define a model's classes, without torch's."""
+    names = {base.__module__ for cls in classes for base in cls.__mro__ if issubclass(base, torch.nn.Module)}
+    for name in sorted(names):
+        if name in sys.modules and not name.startswith(("torch.", "builtins")):
+            yield sys.modules[name]
+
+
+def code_modules(model: torch.nn.Module, classes: Iterable[type]) -> list[ModuleType]:
+    """The modules that define a model's classes, and those with the functions that these use, to the second level."""
+    # A table is often resized by a function of another file: `int(size / 2)` there is the model's code too.
+    found = {module.__name__: module for module in (*defining_modules(classes), *_held(model))}
+    newest = dict(found)
+    for _ in range(2):
+        helpers = [helper for module in newest.values() for helper in _helpers(module)]
+        newest = {helper.__name__: helper for helper in helpers if helper.__name__ not in found}
+        found |= newest
+    return list(found.values())
+
+
+def _held(model: torch.nn.Module) -> Iterator[ModuleType]:
+    """The modules of functions that the model's modules hold as attributes: `self.function = rotate`."""
+    for module in model.modules():
+        for value in vars(module).values():
+            home = _home_of(value.func if isinstance(value, functools.partial) else value)
+            if home is not None and _may_ask(home):
+                yield home
+
+
+def _helpers(module: ModuleType) -> Iterator[ModuleType]:
+    """The modules of the functions that `module` has a name for: of its own package, or written with torch."""
+    library, values = library_of(module.__name__), list(vars(module).values())
+    # By name, once each: a module of transformers has hundreds of functions from a dozen modules.
+    named = {home.__name__: home for value in values if (home := _home_of(value)) is not None}
+    for value in values:
+        if isinstance(value, ModuleType):
+            # Of a package alone: what a plain module has of its own stands in it.
+            package = hasattr(value, "__path__") and _may_ask(value)
+            named |= {home.__name__: home for home in [value, *(_reached(value, module) if package else [])]}
+    for home in named.values():
+        if _may_ask(home) and (library == library_of(home.__name__) or vars(home).get("torch") is torch):
+            yield home
+
+
+def _may_ask(module: ModuleType) -> bool:
+    library = library_of(module.__name__)
+    return library not in CLOSED and library != "onnxpatch"
+
+
+def _home_of(value: object) -> ModuleType | None:
+    home = sys.modules.get(value.__module__ or "") if isinstance(value, FunctionType) else None
+    return home if isinstance(home, ModuleType) else None
+
+
+def _reached(package: ModuleType, user: ModuleType) -> Iterator[ModuleType]:
+    """The modules of the functions that the code of `user` reaches by way of a package: `package.part.function`."""
+    names, seen, waiting = _names_in(user, len(vars(user))), {package.__name__}, [package]
+    while waiting:
+        here = vars(waiting.pop())
+        # vars() and not getattr(), which would start the loading of lazy modules.
+        for value in [here[name] for name in names & here.keys()]:
+            if isinstance(value, ModuleType) and value.__name__ not in seen and _may_ask(value):
+                seen.add(value.__name__)
+                waiting.append(value)
+            elif (home := _home_of(value)) is not None:
+                yield home
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_in(module: ModuleType, size: int) -> frozenset[str]:
+    """Every global and attribute that the functions and methods which a module defines have in their code.
+
+    size: how many names the module has, which changes where more is defined in it.
+    """
+    names: set[str] = set()
+    waiting = [code for value in list(vars(module).values()) for code in _codes(value, module.__name__)]
+    while waiting:
+        code = waiting.pop()
+        names.update(code.co_names)
+        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    return frozenset(names)
+
+
+def _codes(value: object, module: str) -> Iterator[CodeType]:
+    if getattr(value, "__module__", None) != module:
+        return
+    for one in vars(value).values() if inspect.isclass(value) else [value]:
+        function = getattr(one, "__func__", one)  # of a staticmethod or a classmethod
+        if isinstance(function, FunctionType):
+            yield function.__code__
+
+
+def ask_for_types(modules: Iterable[ModuleType]) -> bool:
+    """Whether code of these modules calls `type`."""
+    return any(_asks(code) for module in modules for code in _defined_code(module))
+
+
+def _defined_code(module: ModuleType) -> Iterator[CodeType]:
+    """The code objects of the functions and methods that are defined in the module."""
+    for value in list(vars(module).values()):
+        # `type` is replaced in these modules only: imported code looks the name up elsewhere.
+        if getattr(value, "__module__", None) == module.__name__:
+            for one in (value, *vars(value).values()) if inspect.isclass(value) else (value,):
+                function = inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
+                if inspect.isfunction(function):
+                    yield function.__code__
+
+
+# By code object, which never changes: the same modules are asked again for every model that they define.
+@functools.lru_cache(maxsize=4096)
+def _asks(code: CodeType) -> bool:
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    if any(_asks(one) for one in inner):
+        return True
+    # `x.type(torch.int64)` has the name in co_names too; only the instruction shows that it is an attribute.
+    return "type" in code.co_names and any(
+        step.argval == "type" and step.opname in ("LOAD_GLOBAL", "LOAD_NAME") for step in dis.get_instructions(code)
+    )
