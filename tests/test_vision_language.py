@@ -55,6 +55,28 @@ def qwen2_vl() -> Any:
     return transformers.Qwen2VLForConditionalGeneration(config)
 
 
+def qwen2_5_vl() -> Any:
+    """Most of its layers see windows of the image."""
+    vision = {
+        "depth": 2, "hidden_size": 16, "out_hidden_size": 32, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2,
+        "temporal_patch_size": 2, "intermediate_size": 16, "fullatt_block_indexes": [1], "window_size": 16,
+    }  # fmt: skip
+    turned = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
+    config = transformers.Qwen2_5_VLConfig(
+        vision_config=vision, text_config={**TEXT, "rope_parameters": turned}, image_token_id=IMAGE, video_token_id=97,
+        vision_start_token_id=96, vision_end_token_id=95,
+    )  # fmt: skip
+    return transformers.Qwen2_5_VLForConditionalGeneration(config)
+
+
+def idefics3() -> Any:
+    config = transformers.Idefics3Config(
+        vision_config=EYES, text_config={**TEXT, "model_type": "llama"}, image_token_id=IMAGE, scale_factor=1,
+        pad_token_id=0,
+    )  # fmt: skip
+    return transformers.Idefics3ForConditionalGeneration(config)
+
+
 def smolvlm() -> Any:
     config = transformers.SmolVLMConfig(
         vision_config=EYES, text_config={**TEXT, "model_type": "llama"}, image_token_id=IMAGE, scale_factor=1,
@@ -63,7 +85,10 @@ def smolvlm() -> Any:
     return transformers.SmolVLMForConditionalGeneration(config)
 
 
-MODELS = {"smolvlm": smolvlm, "llava": llava, "paligemma": paligemma, "qwen2_vl": qwen2_vl}
+MODELS = {
+    "smolvlm": smolvlm, "llava": llava, "paligemma": paligemma, "qwen2_vl": qwen2_vl, "qwen2_5_vl": qwen2_5_vl,
+    "idefics3": idefics3,
+}  # fmt: skip
 
 
 def made(name: str) -> Any:
@@ -105,6 +130,8 @@ def several(count: int) -> dict[str, Any]:
 
 CALLS = {
     "smolvlm": [several(1), several(3)],
+    "idefics3": [several(1), several(3)],
+    "qwen2_5_vl": [patches((4, 4), (2, 6)), patches((4, 2), (2, 2), (6, 4), (2, 6), (4, 4), (2, 4))],
     "llava": [images(1), images(3)],
     "paligemma": [images(1), images(2)],
     "qwen2_vl": [patches((4, 4), (2, 6)), patches((4, 2), (2, 2), (6, 4), (2, 6), (4, 4), (2, 4))],

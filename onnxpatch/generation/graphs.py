@@ -191,6 +191,7 @@ def _decoded(
     mask_of = {} if mask is None else {"attention_mask": mask}
     outputs = BaseModelOutput(last_hidden_state=encoded)
     outputs.attention_mask = mask  # an encoder that shortens a sound gives the mask of its answer in it
+    outputs.router_logits = None  # experts' models ask for them, for their loss
     return model(
         decoder_input_ids=ids,
         encoder_outputs=outputs,

@@ -61,6 +61,11 @@ def generation_parts(
             if reads_images(model):
                 parts = vision_parts(model, _decoder(model), inputs, shapes)
                 return [*parts[:-1], replace(parts[-1], note=_left_out(model, {"image", "text"}))]
+            if (main := model.main_input_name) not in ("input_ids", "inputs_embeds"):
+                raise InputError(
+                    f"{type(model).__name__} reads {main} and has no decoder to call again and again: export "
+                    f"it whole, onnxpatch.export(model, (), file, kwargs={{{main!r}: tensor}})"
+                )
             if inputs is not None:
                 raise InputError("inputs= are an encoder's; a decoder's example is made from its config")
             return [replace(_decoder(model), note=_left_out(model, {"text"}))]
@@ -216,7 +221,9 @@ def own_inputs(model: Any, main: str) -> dict[str, torch.Tensor]:
         return {main: _tokens(model, 2, 6), "attention_mask": mask}
     bands, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
     sound = None
-    if main == "input_features" and bands and frames:
+    if main == "input_features" and getattr(config, "input_feat_per_channel", None):
+        sound = torch.randn(2, 24, config.input_feat_per_channel)  # fairseq's models have the bands last
+    elif main == "input_features" and bands and frames:
         # Whisper's encoder halves the frames by a convolution of stride 2.
         sound = torch.randn(2, bands, 2 * frames)
     elif main == "input_values":

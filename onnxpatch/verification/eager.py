@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.text import said_by
 from onnxpatch.onnxfile.limits import addresses_limited, out_of_memory
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
+from onnxpatch.process import Shared
 from onnxpatch.verification.branch_recorder import Decisions, address, addresses
 from onnxpatch.verification.data_changes import is_blank
 from onnxpatch.verification.probe import Probe
@@ -240,7 +242,7 @@ class Eager:
             with torch.set_grad_enabled(gradients), process_state_kept(seed=seed), addresses_limited(self.limits[0]):
                 before = _random_state()
                 try:
-                    with run if self.counted and counted else nullcontext(), self._recorded(recorded):
+                    with run if self.counted and counted else nullcontext(), self._recorded(recorded), _uncompiled():
                         # The call, not `forward`: hooks are part of what the model computes.
                         output = self.model(*args, **kwargs)
                         self.names = output_names(output)
@@ -260,6 +262,15 @@ class Eager:
             self.peak = max(self.peak, run.peak)
         # Also where the model caught what ended it.
         return (None, run.stopped) if run.stopped else (raw, error)
+
+
+_EAGER = Shared(lambda: torch.compiler.set_stance("force_eager"))  # an option of the process
+
+
+def _uncompiled() -> AbstractContextManager[None]:
+    """What torch.compile made runs as it was written: the reference is eager, and no size is compiled for itself."""
+    # Before torch._dynamo is imported, which takes two seconds, nothing can have been compiled.
+    return _EAGER.held() if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def lost_state(state: Snapshot) -> list[str]:

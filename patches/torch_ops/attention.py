@@ -96,6 +96,13 @@ class MaskFunction:
 
     mask_mod: Mod
 
+    @property  # type: ignore[misc]  # isinstance() asks it, as mock's objects do
+    def __class__(self) -> type:
+        """transformers asks whether a mask is a BlockMask, and takes it for a tensor of scores otherwise."""
+        from torch.nn.attention.flex_attention import BlockMask
+
+        return BlockMask
+
     # As BlockMask has it: models move their masks to a device.
     def to(self, device: object) -> MaskFunction:
         return self
@@ -126,6 +133,8 @@ class _Windowed(torch.nn.Module):
 
 @op(
     f"{MODULE}.flex_attention",
+    # Which calls what torch.compile made of it.
+    "transformers.integrations.flex_attention.compile_friendly_flex_attention",
     name="flex-attention",
     why="No ONNX function found for <torch.ops.higher_order.flex_attention>; Unsupported value kind: Tensor",
     reason="flex_attention|aten.sort|Unsupported value kind|BLOCK_SIZE",
@@ -148,6 +157,7 @@ def flex_attention(
     kernel_options: object = None,
     *,
     return_aux: object = None,
+    training: bool = False,
 ) -> object:
     """As in torch, but return_aux is refused. (batch, heads, length, features)."""
     if return_aux is not None:

@@ -144,3 +144,39 @@ def test_keys_are_moved_once_and_nothing_is_added_to_the_scores_twice(opset, exp
     assert found["IsNaN"] == found["Sqrt"] == 0
     flat = [len(node.attribute) for node in onnx.load_from_string(file).graph.node if node.op_type == "Attention"]
     assert flat in ([], [3, 1])  # with numbers of heads: on three dimensions
+
+
+@pytest.mark.slow  # a model of transformers: ten seconds
+def test_flex_attention_as_transformers_calls_it() -> None:
+    """By a function that torch.compile made, with a mask that is to be a BlockMask."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.LlamaConfig(
+        vocab_size=99, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
+        num_key_value_heads=2, use_cache=False, attn_implementation="flex_attention",
+    )  # fmt: skip
+    model, ids = transformers.LlamaForCausalLM(config).eval(), torch.randint(0, 99, (2, 9))
+    shapes = {"input_ids": {0: "batch", 1: "length"}}
+    report = onnxpatch.export(
+        model, (), kwargs={"input_ids": ids}, dynamic_shapes=shapes, exporter="trace", max_probes=4
+    )
+    assert report.ok and "flex-attention" in str(report.plan)
+
+
+def test_the_reference_compiles_nothing() -> None:
+    compiled: list[object] = []
+
+    def backend(graph: Any, example: object) -> Any:
+        compiled.append(example)
+        return graph.forward
+
+    doubled = torch.compile(lambda x: x * 2, backend=backend)
+
+    class Doubled(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = doubled(x) + x.shape[0]
+            return found
+
+    assert onnxpatch.export(Doubled(), (torch.randn(3),), dynamic_shapes=({0: "n"},), exporter="trace").ok
+    assert not compiled
+    doubled(torch.randn(2))
+    assert compiled  # outside, it is compiled as before
