@@ -47,8 +47,9 @@ class Taken:
 class SidesTaken:
     """The functions of one model that have run, and what each run took.
 
-    attributes: by name, of which kinds those of other objects than modules were. able: whether runs are recorded; not
-    while another tracer, a debugger say, has the place.
+    fixed: (file, function, line, offset) of comparisons that no size turned. attributes: by name, of which kinds those
+    of other objects than modules were. able: whether runs are recorded; not while another tracer, a debugger say, has
+    the place.
     """
 
     def __init__(self, is_own: Callable[[object], bool] = lambda value: False) -> None:
@@ -57,6 +58,7 @@ class SidesTaken:
         self.attributes: dict[str, set[Kind]] = {}
         self.able = True
         self.is_own = is_own
+        self.fixed: frozenset[tuple[str, str, int, int]] = frozenset()
         self._by_code: dict[int, tuple[CodeType, Function | None]] = {}
         self._taken = Taken()
         self._seen: set[Jump] = set()

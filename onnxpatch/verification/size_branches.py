@@ -26,6 +26,7 @@ _TRIES = 12  # sizes tried for one comparison
 _MISSED = 2  # runs for a comparison that did not come to it, after which it is left
 _QUESTIONS = 30  # for all of them; the search over sizes afterwards needs the rest
 Wish = dict[str, int]
+Place = tuple[str, str, int, int]
 Runs = Sequence[tuple[Wish, dict[Site, set[float]]]]  # sizes, and how far the two sides of each comparison are apart
 
 
@@ -53,6 +54,7 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
             if probe is None or watched is None:
                 continue
             runs.append((wish, _gaps(watched.sizes)))
+            oracle.eager.sides.fixed = _fixed(watched, runs, oracle.eager.sides.fixed)
             if not watched.sizes.outcomes() <= seen:
                 open_ends += [(new, probe.sizes) for new in watched.sizes.beyond(seen)]
                 seen |= watched.sizes.outcomes()
@@ -73,14 +75,27 @@ def _gaps(watched: SizeWatch) -> dict[Site, set[float]]:
     return found
 
 
+def _fixed(watched: Decisions, runs: Runs, before: frozenset[Place]) -> frozenset[Place]:
+    """The places of comparisons that no size turns, as far as sizes alone decide: where data gives numbers, none."""
+    if not all(isinstance(answer, bool) for _, answer in watched.sides):
+        return frozenset()
+    turned = dict[Place, bool]()
+    for one in watched.sizes.comparisons:
+        place = (one.site.file, one.site.function, one.site.line, one.site.columns[0])
+        turned[place] = turned.get(place, False) or not (one.exact and _is_fixed(one, runs))
+    return (before - turned.keys()) | {place for place in turned if not turned[place]}
+
+
 def _is_settled(one: SizeComparison, seen: Collection[object], own: Runs, runs: Runs) -> bool:
     """Whether a comparison had both outcomes, or no size seems to turn it: its own runs do not come to it, or in all
     runs its sides stayed as far apart while each dimension became twice as large."""
     # Beyond the first step, further steps are near each other: the search over sizes meets them.
     if (one.first_step and one.answer) or (one.site, not one.answer) in seen:
         return True
-    if sum(one.site not in gaps for _, gaps in own) >= _MISSED:
-        return True
+    return sum(one.site not in gaps for _, gaps in own) >= _MISSED or _is_fixed(one, runs)
+
+
+def _is_fixed(one: SizeComparison, runs: Runs) -> bool:
     met = [(sizes.values(), gaps[one.site]) for sizes, gaps in runs if one.site in gaps]
     grown = all(max(sizes) >= 2 * min(sizes) for sizes in zip(*(sizes for sizes, _ in met), strict=True))
     return grown and all(gaps == {one.size - one.other} for _, gaps in met)

@@ -30,7 +30,8 @@ class SizeComparison:
     site: the line, with the instruction as its columns. equality: == or != (or `if size:`), not an order. size, other:
     the two sides.
     step: if a remainder is compared (`size % step`), the divisor; `size` is then the dividend. Else 0. first_step: the
-    size was rounded to its first step (`n // 64` of a small n) or to the second; nobody compared it.
+    size was rounded to its first step (`n // 64` of a small n) or to the second; nobody compared it. exact: neither
+    side was rounded, and each is a size or a constant: what is equally far apart at several sizes is so at every one.
     """
 
     site: Site
@@ -40,6 +41,7 @@ class SizeComparison:
     step: int
     answer: bool
     first_step: bool = False
+    exact: bool = False
 
     @property
     def outcome(self) -> tuple[object, ...]:
@@ -63,8 +65,8 @@ class SizeWatch:
     def watched(self, sizes: Any) -> object:
         """The sizes that a tensor returned, as watched sizes."""
         if isinstance(sizes, int):
-            return WatchedSize(sizes, self)
-        return torch.Size([WatchedSize(size, self) for size in sizes])
+            return WatchedSize(sizes, self, exact=True)
+        return torch.Size([WatchedSize(size, self, exact=True) for size in sizes])
 
     def note(self, size: WatchedSize, other: object, answer: bool, equality: bool, first: bool = False) -> bool:
         if self.over:
@@ -80,8 +82,10 @@ class SizeWatch:
             site = Site(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name, (frame.f_lasti, frame.f_lasti))
             # What a model pads to is the dividend; its remainder alone tells no size to try.
             of = size.divided if size.step else int(size)
+            constant = type(other) is int and other in frame.f_code.co_consts
+            exact = size.exact and (constant or getattr(other, "exact", False))
             other = int(other) if isinstance(other, int) else other
-            self.comparisons.append(SizeComparison(site, equality, of, other, size.step, bool(answer), first))
+            self.comparisons.append(SizeComparison(site, equality, of, other, size.step, bool(answer), first, exact))
         return answer
 
     def outcomes(self) -> frozenset[tuple[object, ...]]:
@@ -94,15 +98,17 @@ class SizeWatch:
 
 
 class WatchedSize(int):
-    """A size, or an int computed from sizes. divided, step: of a remainder, its dividend and divisor."""
+    """A size, or an int computed from sizes. divided, step: of a remainder, its dividend and divisor. exact: it was not
+    rounded."""
 
     watch: SizeWatch
     divided: int
     step: int
+    exact: bool
 
-    def __new__(cls, value: int, watch: SizeWatch, divided: int = 0, step: int = 0) -> WatchedSize:
+    def __new__(cls, value: int, watch: SizeWatch, divided: int = 0, step: int = 0, exact: bool = False) -> WatchedSize:
         made = super().__new__(cls, value)
-        made.watch, made.divided, made.step = watch, divided, step
+        made.watch, made.divided, made.step, made.exact = watch, divided, step, exact
         return made
 
     # A copy is a plain int: a size that a model keeps (a cache, a config) must not keep the record of this run alive.
@@ -148,10 +154,11 @@ class WatchedSize(int):
         return self.watch.note(self, 0, int(self) != 0, True)
 
 
-def _computed(plain: Callable[..., object]) -> Any:
+def _computed(plain: Callable[..., object], rounds: bool = False) -> Any:
     def method(self: WatchedSize, *others: object) -> Any:
         value = plain(self, *others)
-        return WatchedSize(value, self.watch) if type(value) is int else value
+        exact = self.exact and not rounds and all(getattr(one, "exact", True) for one in others)
+        return WatchedSize(value, self.watch, exact=exact) if type(value) is int else value
 
     return method
 
@@ -169,6 +176,6 @@ def _compared(name: str, equality: bool) -> object:
 
 _times = _computed(int.__mul__)
 for _name in ("add", "radd", "sub", "rsub", "rfloordiv", "neg", "abs", "rmod"):
-    setattr(WatchedSize, f"__{_name}__", _computed(getattr(int, f"__{_name}__")))
+    setattr(WatchedSize, f"__{_name}__", _computed(getattr(int, f"__{_name}__"), _name in ("rfloordiv", "rmod")))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
     setattr(WatchedSize, f"__{_name}__", _compared(f"__{_name}__", _name in ("eq", "ne")))

@@ -82,13 +82,23 @@ def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
     missed = list(_missed(code, ran))
     turned = known.turned([(one.function, test) for one in missed for test in one.on] + ran.names)
     # `c = n > 1 and mask is None and self.causal`, of a model that is not causal: it is false whatever n is.
-    settled = {value for function, test in ran.names for value in known.settled(function, test)}
-    possible = (one for one in missed if turned & set(one.on) and one.within not in settled)
+    settled: set[ast.AST | None] = {value for function, test in ran.names for value in known.settled(function, test)}
+    settled |= set(_fixed(sides, code))
+    possible = (one for one in missed if turned & set(one.on) and settled.isdisjoint((one.within, *one.on)))
     first = taken[0][0] if taken else ""
     return list(dict.fromkeys(
         Untried(_place(one), one.question, one.said, ran.nearest.get(one.on[0], first))
         for one in sorted(possible, key=lambda one: one.order)
     ))  # fmt: skip
+
+
+def _fixed(sides: SidesTaken, code: CodeRun) -> Iterator[ast.AST | None]:
+    """The comparisons that no size turned, whichever was tried."""
+    for one in sides.functions:
+        for file, name, line, offset in sides.fixed:
+            if (file, name) == (one.code.co_filename, one.code.co_name):
+                node = code.expression_at(one, offset)
+                yield from [node] if getattr(node, "lineno", 0) == line else []
 
 
 def _read_jumps(function: Function, source: Source | None, taken: Sequence[tuple[str, Taken]], ran: _Ran) -> None:
