@@ -206,7 +206,7 @@ _OF_EACH = [
     "segment-reduce", "nonzero-static", "native-batch-norm", "batch-norm-with-update", "negative-pads",
     "cross-of-the-first-three", "hardshrink", "softshrink", "max-pool-backward",
     "one-hot-of-all-classes", "vander", "tanhshrink", "as-strided-scatter", "dropout-of-nothing",
-    "copysign", "addcmul", "aminmax",
+    "copysign", "addcmul", "aminmax", "gaussian-nll-loss", "long-names-of-arithmetic",
 ]  # fmt: skip
 
 _BY_ROWS = [
@@ -305,6 +305,7 @@ NOT_MEASURED = {
         ],
         _ROUTE,
     ),
+    "pdist": "a square of distances, of which eager has half",
     "combinations": "a grid of all choices in any order: r! times as many as eager returns",
     "ctc-loss": "one round for each step, as in eager",
     "fractional-max-pooling": "one gather for each axis, of as many elements as the windows have",

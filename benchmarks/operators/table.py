@@ -18,6 +18,7 @@ SIGN = {
 }
 LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime")
 Answer = dict[str, Any]
+_OPSET = 18
 
 
 def write(answers: Iterable[Answer], file: Path) -> None:
@@ -87,12 +88,22 @@ IMPOSSIBLE = {
 
 
 def _impossible(found: list[Answer]) -> list[str]:
-    """Which operator or type is missing, for the entries that are refused for want of it."""
+    """Which operator or type is missing, for the entries that are refused for want of it; and what is refused else."""
     refused = {one["entry"] for one in found if one["kit"] != "plain" and one["verdict"] == "refused"}
     named: dict[str, list[str]] = {}
     for entry in sorted(refused & IMPOSSIBLE.keys()):
         named.setdefault(IMPOSSIBLE[entry], []).append(f"`{entry}`")
-    return [f"- {', '.join(entries)}: {reason}" for reason, entries in named.items()]
+    listed = [f"- {', '.join(entries)}: {reason}" for reason, entries in named.items()]
+    count = sum(map(len, named.values()))
+    first = [one for one in found if one["kit"] != "plain" and _sample(one) == "first"]
+    lines = [f"{count} entries:", "", *listed, "", "Refused beside these, of the first samples:", ""]
+    for exporter in ("trace", "dynamo"):
+        others = sorted(
+            {f"`{one['entry']}`" for one in first if one["exporter"] == exporter and one["verdict"] == "refused"}
+            - {f"`{entry}`" for entry in IMPOSSIBLE}
+        )
+        lines.append(f"- {exporter}: {', '.join(others) or 'none'}")
+    return lines
 
 
 def _kernels(found: list[Answer]) -> list[str]:
@@ -121,7 +132,7 @@ def _column(one: Answer) -> tuple[str, ...]:
 
 
 def _sample(one: Answer) -> str:
-    opset = "" if one["opset"] == 18 else f"opset {one['opset']}"
+    opset = "" if one["opset"] == _OPSET else f"opset {one['opset']}"
     return " ".join(filter(None, (one["sample"], one["dtype"], opset)))
 
 

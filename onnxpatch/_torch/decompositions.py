@@ -42,7 +42,12 @@ def few_decompositions() -> contextlib.AbstractContextManager[None]:
 
 def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
     def decompose(program: Any, registry: Any) -> Any:
-        return program if _REPLACED.here() and rewritten(program, registry) else original(program, registry)
+        if not _REPLACED.here():
+            return original(program, registry)
+        if not rewritten(program, registry):
+            program = original(program, registry)
+            _strides_as_sizes(program.graph_module)
+        return program
 
     return decompose
 
@@ -67,6 +72,22 @@ def rewritten(program: Any, registry: Any) -> bool:
             rule(node)
     module.graph.eliminate_dead_code()
     return True
+
+
+def _strides_as_sizes(program: fx.GraphModule) -> None:
+    """Read a size where a trace reads it from a stride: the rows of a square matrix, in the body of a loop.
+
+    ONNX knows no strides.
+    """
+    blocks = [one for one in program.modules() if isinstance(one, fx.GraphModule)]
+    for node in [node for block in blocks for node in block.graph.nodes]:
+        if node.target is torch.ops.aten.sym_stride.int:
+            tensor, axis = node.args
+            value = tensor.meta["val"]
+            stride = str(value.stride(axis))
+            same = next((at for at, size in enumerate(value.shape) if str(size) == stride), None)
+            if same is not None:
+                node.target, node.args = torch.ops.aten.sym_size.int, (tensor, same)
 
 
 def _known(module: fx.GraphModule, node: fx.Node, registry: Any) -> bool:

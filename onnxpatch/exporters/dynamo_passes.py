@@ -1,7 +1,8 @@
-"""Passes over a program that dynamo made: where its numbers are not as wide as the model's, it is written again.
+"""Passes over a program that dynamo made: where its numbers are not as wide as the model's, and primitives of torch.
 
 x.sum(-1)              of float16: torch adds up in float32, and leaves out the way back where the sum is an output
 math.ceil(n * 0.3)     of a size: the exporter writes it in float32, and rounds another number than Python
+prims.hypot            and others into which torch takes functions apart, and which have no translation
 
 Where a fraction of sizes is made a whole number again (`ceil`, `floor`, `trunc`, `round`), it is computed once more
 from the sizes, in float64. The constants come from the recorded calls, which the exporter keeps on its nodes
@@ -11,7 +12,7 @@ from the sizes, in float64. The constants come from the recorded calls, which th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy
@@ -134,7 +135,19 @@ def _round(self: Any, *digits: object) -> object:
     return op.Cast(op.Round(_best(self)), to=_INT64)
 
 
+# ------------------------------------------------------------------ primitives that torch takes functions apart into
+def _hypot(x: Any, y: Any) -> object:
+    return op.Sqrt(op.Add(op.Mul(x, x), op.Mul(y, y)))
+
+
+def _prod(inp: Any, dims: Sequence[int] | None = None, output_dtype: int | None = None) -> object:
+    x = inp if output_dtype in (None, -1) else op.Cast(inp, to=output_dtype)
+    return op.ReduceProd(x, op.Constant(value_ints=list(dims)), keepdims=0) if dims else op.ReduceProd(x, keepdims=0)
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     math.ceil: _ceil, math.floor: _floor, math.trunc: _trunc, round: _round,
+    torch.ops.prims.hypot.default: _hypot, torch.ops.prims.prod.default: _prod,
+    torch.ops.prims.view_of.default: lambda a: op.Identity(a), torch.ops.aten.sym_numel.default: lambda a: op.Size(a),
 }  # fmt: skip
 """For torch.onnx.export's `custom_translation_table`."""

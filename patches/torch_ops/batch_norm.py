@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onnxpatch import op, untraced
+from onnxpatch import exporting, missing, op
 from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import decided_by_data
 
@@ -22,10 +22,11 @@ class _Standardised(torch.nn.Module):
         self.norm = torch.nn.BatchNorm2d(3, track_running_stats=False)
         self.mixed = randomised(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 2), torch.nn.BatchNorm2d(4)))
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         with torch.autocast("cpu", dtype=torch.float16):
             mixed = self.mixed(x)
-        return F.batch_norm(x, None, None, training=True), self.norm(x), mixed
+        kept = F.batch_norm(x, x[0, :, 0, 0] * 1, x[0, :, 0, 1].abs(), training=True)
+        return F.batch_norm(x, None, None, training=True), self.norm(x), mixed, kept
 
 
 @op(
@@ -53,13 +54,13 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Computes mean and variance over batch and positions. A call with running statistics is left to torch: it computes
-    in their dtype, as eager does, and the result is cast to the dtype of the input."""
+    """Computes mean and variance over batch and positions. A call by running statistics is left to torch: it
+    computes in their dtype, as eager does, and the result is cast to the dtype of the input."""
     if not training and running_var is not None and running_var.dtype != input.dtype:
         # Both casts are in the graph, so that the exporter does not fold the norm into the convolution before it.
         wide = original(input.to(running_var.dtype), running_mean, running_var, weight, bias, training, momentum, eps)
         return wide.to(input.dtype)
-    if not training or running_mean is not None or running_var is not None:
+    if not training or (exporting() == "trace" and (running_mean is not None or running_var is not None)):
         return NotImplemented
     axes = [0, *range(2, input.dim())]
     centred = input - input.mean(axes, keepdim=True)
@@ -129,7 +130,8 @@ def _normalized(x: Tensor) -> tuple[Tensor, ...]:
     "ops.aten._native_batch_norm_legit",
     name="native-batch-norm",
     case=_normalized,
-    why=untraced("aten::native_batch_norm", "aten::_native_batch_norm_legit"),
+    why="aten::native_batch_norm is not supported by trace; dynamo takes the running statistics for the batch's",
+    reason="native_batch_norm|eager has|relative error",
     tries=lambda b, n: torch.randn(b + 1, 4, n + 3),
 )
 def native_batch_norm(
@@ -167,7 +169,8 @@ def native_batch_norm(
     "torch._batch_norm_with_update",
     name="batch-norm-with-update",
     beside=("native-batch-norm",),
-    why=untraced("aten::_batch_norm_with_update"),
+    why=missing("aten::_batch_norm_with_update"),
+    reason="batch_norm",
     tries=lambda b, n: torch.randn(b + 1, 4, n + 3),
     case=lambda x: _ATEN._batch_norm_with_update(x, None, None, x[0, :, 0] * 1, x[0, :, 1].abs() + 1, 0.1, 1e-3)[:3],
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch import op
+from onnxpatch import missing, op
 from onnxpatch.formulas.calls import call_of
 from onnxpatch.formulas.elementary import reduced
 from onnxpatch.formulas.matrices import (
@@ -33,6 +33,7 @@ from onnxpatch.formulas.matrices import (
     transposed,
     vander,
 )
+from onnxpatch.formulas.proof_cases import matrices
 from onnxpatch.formulas.symbolic import function_name
 
 Tensor = torch.Tensor
@@ -183,7 +184,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "inner": inner,
     "isclose": isclose,
     "renorm": renorm,
-    "pdist": pdist,
     "linalg_multi_dot": multi_dot,
     "chain_matmul": chain_matmul,
     "l1_loss": l1_loss,
@@ -241,3 +241,13 @@ def compose(original: Callable[..., torch.Tensor], *args: object, **kwargs: obje
     # The composites name their arguments as they like: the call is passed on by torch's own signature.
     call = call_of(composite, original, args, kwargs, takes_original=False)
     return NotImplemented if call is None else composite(*call[0], **call[1])
+
+
+op(
+    "pdist",
+    why=missing("aten::pdist", "aten::_pdist_forward"),
+    tries=matrices,
+    case=lambda x: (torch.pdist(x[0]), torch.nn.functional.pdist(x[0], 1)),
+    beside=("cdist", "masked-select"),
+    to=pdist,
+)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import op, untraced, while_loop
+from onnxpatch import missing, op, while_loop
 from onnxpatch.formulas.elementary import reduced
 
 _NEVER = -1e30  # the logarithm of a probability that is 0; of -inf the differences would be NaN
@@ -30,7 +30,7 @@ def _aligned(x: Tensor, text: Tensor) -> tuple[Tensor, ...]:
 
 @op(
     "nn.functional.ctc_loss",
-    why=untraced("aten::ctc_loss"),
+    why=missing("aten::ctc_loss"),
     tries=_texts,
     sizes=((3, 4), (6, 7), (1, 2)),
     case=_aligned,
@@ -58,7 +58,9 @@ def ctc_loss(
     logs, never = log_probs.to(torch.float64), torch.full_like(places[:, :2], _NEVER, dtype=torch.float64)
     before = torch.where(torch.arange(places.shape[1]) > 0, _NEVER, torch.zeros_like(places, dtype=torch.float64))
 
-    @while_loop(lambda k, found: k < torch.ones_like(logs[:, 0, 0]).sum())
+    total = torch.ones_like(logs[:, 0, 0]).sum()
+
+    @while_loop(lambda k, found: k < total)
     def run(k: Tensor, found: Tensor) -> tuple[Tensor, ...]:
         one, two = torch.cat((never[:, :1], found[:, :-1]), 1), torch.cat((never, found[:, :-2]), 1)
         ways = torch.stack((found, one, torch.where(apart, two, _NEVER)))

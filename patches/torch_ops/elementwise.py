@@ -14,7 +14,7 @@ from onnxpatch import Proof, exporting, op, running_model, untraced
 from onnxpatch.formulas.elementary import softplus
 from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.proof_cases import numbers
-from onnxpatch.formulas.symbolic import constant, symbolic, unrecorded
+from onnxpatch.formulas.symbolic import constant, function_name, symbolic, unrecorded
 
 
 def _grid(batch: int, count: int) -> tuple[Tensor, ...]:
@@ -91,6 +91,34 @@ def number_minus(input: Tensor, other: object, *, alpha: object = 1) -> Tensor:
     if input.is_floating_point() or not isinstance(other, float) or alpha != 1:
         return NotImplemented
     return input.to(torch.get_default_dtype()).neg() + other
+
+
+_LONG_NAMES = {
+    "divide": "div", "true_divide": "div", "subtract": "sub", "multiply": "mul", "greater": "gt", "less": "lt",
+    "greater_equal": "ge", "less_equal": "le", "not_equal": "ne",
+}  # fmt: skip
+
+
+def _two_dtypes(x: Tensor) -> tuple[Tensor, ...]:
+    whole = torch.arange(x.shape[-1]) + 1
+    mixed = torch.divide(x, whole), whole.subtract(x), torch.multiply(x, whole), torch.true_divide(whole, x)
+    return *mixed, torch.greater(whole, x), x.less_equal(whole)
+
+
+@op(
+    *_LONG_NAMES,
+    name="long-names-of-arithmetic",
+    why="Type parameter (T) of Optype (Div) bound to different types: of torch.divide the exporter casts no operand",
+    reason="bound to different types",
+    link="https://github.com/pytorch/pytorch/blob/main/torch/onnx/_internal/fx/passes/type_promotion.py",
+    exporters=("dynamo",),
+    tries=lambda b, n: torch.randn(b, n),
+    case=_two_dtypes,
+    unchanged=lambda x: x / (torch.arange(x.shape[-1]) + 1),
+)
+def arithmetic(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """By the short name, whose operands the exporter casts to one dtype."""
+    return getattr(torch, _LONG_NAMES[function_name(original)])(*args, **kwargs)
 
 
 def _limited(x: Tensor) -> tuple[Tensor, ...]:

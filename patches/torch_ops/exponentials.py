@@ -113,7 +113,12 @@ def complement(input: Tensor) -> Tensor:
     return erfc(floats(input))
 
 
-@op("special.erfcx", why=untraced("aten::special_erfcx"), tries=numbers)
+@op(
+    "special.erfcx",
+    why="aten::special_erfcx is not supported by trace; relative error 1: dynamo's is 0 where eager's is 0.09",
+    reason="special_erfcx|relative error",
+    tries=lambda b, n: numbers(b, n) * 3,
+)
 def erfcx(input: Tensor) -> Tensor:
     """exp(x**2) erfc(x)."""
     x = floats(input)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import RefusedError, op, untraced
+from onnxpatch import RefusedError, missing, op
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.proof_cases import numbers
@@ -211,10 +211,8 @@ _NAMES = ("hfft", "hfft2", "hfftn", "ihfft", "ihfft2", "ihfftn")
 
 
 def _spectra(x: Tensor) -> tuple[Tensor, ...]:
-    f = torch.fft
-    whole = f.hfft(x, dim=1), f.hfftn(x, (6, 8), (1, 2), "ortho"), f.hfft2(x)
-    half = f.ihfft(x, dim=1), f.ihfft2(x, norm="forward")
-    return *whole, *(torch.stack((one.real, one.imag), -1) for one in half)
+    half = torch.fft.ihfft(x, dim=0, norm="forward")
+    return torch.fft.hfftn(x, (6, 8), (0, 1), "ortho"), torch.stack((half.real, half.imag), -1)
 
 
 @op(
@@ -222,9 +220,9 @@ def _spectra(x: Tensor) -> tuple[Tensor, ...]:
     name="hermitian-spectra",
     case=_spectra,
     beside=("fft", "complex-numbers"),
-    why=untraced(*(f"aten::fft_{name}" for name in _NAMES)),
-    reason="fft_i?hfft|conjugate bit",
-    tries=lambda b, h, w: torch.randn(b, h + 3, w + 3),
+    why=missing(*(f"aten::fft_{name}" for name in _NAMES)),
+    reason="fft_i?hfft|conjugate bit|conj_physical|constant_pad_nd|static shape",
+    tries=lambda h, w: torch.randn(h + 3, w + 3),
 )
 def hermitian(
     original: Callable[..., Any],

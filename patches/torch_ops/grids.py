@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn import functional as F
 
-from onnxpatch import op, untraced
+from onnxpatch import missing, op, untraced
 from onnxpatch.formulas.symbolic import divided_by_data, symbolic
 
 
@@ -241,7 +241,7 @@ op(
 
 op(
     "grid_sampler_3d",
-    why=untraced("aten::grid_sampler_3d"),
+    why=missing("aten::grid_sampler_3d"),
     beside=("sampled-volumes",),
     tries=lambda b, h, w: (torch.randn(b, 2, h, w, 3), torch.rand(b, 3, w, 2, 3)),
     case=lambda x, grid: torch.grid_sampler_3d(x, grid, 0, 1, True),

@@ -154,6 +154,28 @@ def margin_ranking_loss(input1: Tensor, input2: Tensor, target: Tensor, margin: 
     return (-target * (input1 - input2) + margin).clamp(min=0)
 
 
+@op(
+    "nn.functional.gaussian_nll_loss",
+    why="Could not guard on data-dependent expression: torch asks whether a variance is negative",
+    reason="data-dependent",
+    link="https://github.com/pytorch/pytorch/blob/main/torch/nn/functional.py",
+    exporters=("dynamo",),
+    tries=lambda b, n: (torch.randn(b, n), torch.randn(b, n), torch.rand(b, n)),
+    case=lambda x, y, v: (
+        functional.gaussian_nll_loss(x, y, v - 0.3 * v.round()),
+        functional.gaussian_nll_loss(x, y, v[:, 0], full=True, reduction="none"),
+    ),
+)
+def gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """The negative logarithm of a normal number's density; no variance is below `eps`."""
+    var = var if isinstance(var, Tensor) else torch.full_like(input, var)
+    var = (var if var.dim() == input.dim() else var.unsqueeze(-1)).clamp(min=eps)
+    loss = (torch.log(var) + (input - target) ** 2 / var + (math.log(2 * math.pi) if full else 0)) / 2
+    return reduced(loss, reduction)
+
+
 @_loss(_labels)
 def soft_margin_loss(input: Tensor, target: Tensor) -> Tensor:
     """log(1 + exp(-yx))."""

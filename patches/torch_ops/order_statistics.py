@@ -83,25 +83,25 @@ def quantile(
         return flat.reshape([*flat.shape, *([1] * x.dim())]) if keepdim else flat
     share = torch.as_tensor(q, dtype=x.dtype, device=x.device)
     place = share.reshape(-1) * (counted(x.shape[dim], x) - 1).to(x.dtype)
-    low, high = place.floor(), place.ceil()
     ordered = _ascending(x, dim)[0]
-    below, above = (ordered.index_select(dim, edge.to(torch.int64)) for edge in (low, high))
     steps = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
-    weight = _weights(interpolation, place, low).view(steps)
-    mixed = (below + (above - below) * weight).movedim(dim, 0)
+    entries = lambda at: ordered.index_select(dim, at.reshape(-1).to(torch.int64))  # noqa: E731
+    mixed = _between(entries, place.view(steps), interpolation).movedim(dim, 0)
     mixed = mixed.unsqueeze(dim % x.dim() + 1) if keepdim else mixed
     return mixed if share.dim() else mixed.squeeze(0)
 
 
-def _weights(interpolation: str, place: Tensor, low: Tensor) -> Tensor:
-    # Functions, so that the nodes of one form only are recorded.
-    return {
-        "linear": lambda: place - low,
-        "lower": lambda: torch.zeros_like(place),
-        "higher": lambda: torch.ones_like(place),
-        "midpoint": lambda: torch.full_like(place, 0.5),
-        "nearest": lambda: torch.round(place) - low,
-    }[interpolation]()
+def _between(entries: Callable[[Tensor], Tensor], place: Tensor, interpolation: str) -> Tensor:
+    """What is at a fraction of two places. entries: the sorted numbers at whole ones."""
+    rounded = {"lower": torch.floor, "higher": torch.ceil, "nearest": torch.round}.get(interpolation)
+    if rounded:
+        return entries(rounded(place))
+    low = place.floor()
+    below, above = entries(low), entries(place.ceil())
+    weight = place - low if interpolation == "linear" else torch.full_like(place, 0.5)
+    # As torch.lerp, from the nearer one: beside an infinity the two forms differ.
+    apart = above - below
+    return torch.where(weight < 0.5, below + apart * weight, above - apart * (1 - weight))
 
 
 def _with_holes(b: int, n: int) -> Tensor:
@@ -128,11 +128,13 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
         return nanmedian(input.flatten(), 0).values
     if not input.is_floating_point():
         return median(input, dim, keepdim)
-    values, places = _ascending(torch.where(torch.isnan(input), torch.inf, input), dim)
+    values, _ = _ascending(torch.where(torch.isnan(input), torch.inf, input), dim)
     count = (~torch.isnan(input)).to(torch.int64).sum(dim, keepdim=True)
     middle = torch.div((count - 1).clamp(min=0), 2, rounding_mode="floor")
-    found = torch.where(count > 0, values.gather(dim, middle), torch.nan), places.gather(dim, middle)
-    return _RESULTS.nanmedian(_squeezed(dim, keepdim, *found))
+    found = torch.where(count > 0, values.gather(dim, middle), torch.nan)
+    # Looked for once more: the infinities that stand for NaN are sorted among the others.
+    place = (input == found).to(torch.int32).argmax(dim, keepdim=True)
+    return _RESULTS.nanmedian(_squeezed(dim, keepdim, found, place))
 
 
 @op(
@@ -155,10 +157,8 @@ def nanquantile(
     count = known.to(input.dtype).sum(dim, keepdim=True)
     steps = [-1 if axis == dim % input.dim() else 1 for axis in range(input.dim())]
     place = share.reshape(-1).view(steps) * (count - 1).clamp(min=0)
-    low, high = place.floor(), place.ceil()
     ordered = _ascending(torch.where(known, input, torch.inf), dim)[0]
-    below, above = (ordered.gather(dim, edge.to(torch.int64)) for edge in (low, high))
-    mixed = below + (above - below) * _weights(interpolation, place, low)
+    mixed = _between(lambda at: ordered.gather(dim, at.to(torch.int64)), place, interpolation)
     mixed = torch.where(count > 0, mixed, torch.nan).movedim(dim % input.dim(), 0)
     mixed = mixed.unsqueeze(dim % input.dim() + 1) if keepdim else mixed
     return mixed if share.dim() else mixed.squeeze(0)

@@ -213,19 +213,14 @@ def average_by_divisor(
         (one, one) if isinstance(one, int) else (tuple(one) * 2)[:2]
         for one in (kernel_size, kernel_size if stride is None or stride == () else stride, padding)
     )
-    x = functional.pad(input, (pads[1], pads[1], pads[0], pads[0])) if any(pads) else input
-    sizes = []
-    for axis, (window, step, pad) in enumerate(zip(windows, steps, pads, strict=True)):
-        size = x.shape[axis - 2]
-        sizes.append((size - window + step - 1) // step + 1)
-        # A window must begin in the map or in the padding before it.
-        most = (size - pad - 1) // step + 1
-        sizes[-1] = torch.minimum(*(torch.as_tensor(n) for n in (sizes[-1], most)))
-    if not ceil_mode:
-        return functional.avg_pool2d(x, windows, steps) * (windows[0] * windows[1] / divisor_override)
-    found = functional.avg_pool2d(functional.pad(x, (0, steps[1] - 1, 0, steps[0] - 1)), windows, steps)
-    found = found[..., : sizes[0], : sizes[1]]
-    return found * (windows[0] * windows[1] / divisor_override)
+    # A window begins in the map or in the padding before it, and ends in what is padded for `ceil_mode`. No more than
+    # that: onnxruntime takes the padding into its pool, and of that less than a window.
+    more = [
+        min(step - 1, window - 1 - pad) if ceil_mode else 0
+        for window, step, pad in zip(windows, steps, pads, strict=True)
+    ]
+    x = functional.pad(input, (pads[1], pads[1] + more[1], pads[0], pads[0] + more[0]))
+    return functional.avg_pool2d(x, windows, steps) * (windows[0] * windows[1] / divisor_override)
 
 
 def _pooled_back(x: Tensor) -> Tensor:

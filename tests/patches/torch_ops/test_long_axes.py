@@ -43,6 +43,16 @@ def rows(*sizes):
     return [(torch.randn(b, n),) for b, n in sizes]
 
 
+def hermitian(x):
+    f = torch.fft
+    half = f.ihfft(x, dim=1), f.ihfft2(x, norm="forward")
+    return f.hfft(x, dim=1), f.hfft2(x), *(torch.view_as_real(one) for one in half)
+
+
+def test_hermitian_forms_beside_those_of_the_proof(tmp_path):
+    exported(hermitian, [(torch.randn(b, 8, n),) for b, n in ((2, 6), (1, 9))], "trace", ({0: "b", 2: "n"},), tmp_path)
+
+
 @pytest.mark.parametrize("exporter", ["dynamo", "trace"])
 def test_transforms_of_known_lengths(exporter, tmp_path):
     inputs = rows((2, 1000), (3, 1000))  # an n x n matrix of cosines would take 4 MB
