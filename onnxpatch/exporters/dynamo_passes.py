@@ -141,8 +141,9 @@ def _hypot(x: Any, y: Any) -> object:
 
 
 def _prod(inp: Any, dims: Sequence[int] | None = None, output_dtype: int | None = None) -> object:
-    x = inp if output_dtype in (None, -1) else op.Cast(inp, to=output_dtype)
-    return op.ReduceProd(x, op.Constant(value_ints=list(dims)), keepdims=0) if dims else op.ReduceProd(x, keepdims=0)
+    x: Any = inp if output_dtype in (None, -1) else op.Cast(inp, to=output_dtype)
+    axes: Any = op.Constant(value_ints=list(dims)) if dims else None
+    return op.ReduceProd(x, axes, keepdims=0)
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {

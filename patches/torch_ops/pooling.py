@@ -219,7 +219,8 @@ def average_by_divisor(
         min(step - 1, window - 1 - pad) if ceil_mode else 0
         for window, step, pad in zip(windows, steps, pads, strict=True)
     ]
-    x = functional.pad(input, (pads[1], pads[1] + more[1], pads[0], pads[0] + more[0]))
+    ends = (pads[1], pads[1] + more[1], pads[0], pads[0] + more[0])
+    x = functional.pad(input, ends) if any(ends) else input
     return functional.avg_pool2d(x, windows, steps) * (windows[0] * windows[1] / divisor_override)
 
 
