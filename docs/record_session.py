@@ -1,11 +1,14 @@
-"""Records docs/session.md and docs/attempts.md: runs the commands for real, in an empty folder, and writes down what
-they print.
+"""Records docs/session.md, docs/attempts.md and the pictures of pages: runs the commands for real, in an empty folder,
+and writes down what they print.
 
-python docs/record_session.py [session] [attempts]
+python docs/record_session.py [session] [attempts] [pictures]
+
+The pictures need chromium, and the one of a notebook `jupyter nbconvert`; what is missing leaves them as they were.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -75,23 +78,84 @@ def shown(output: str) -> str:
     return "\n".join(line if len(line) <= 118 else line[:117] + "…" for line in lines).strip()
 
 
-def picture(page: Path, image: Path) -> None:
+# A notebook's cells: the last line of each is what Jupyter shows.
+CELLS = [
+    "axes = {'image': SIZES[0]}\n"
+    "torch.onnx.export(model, (image,), 'plain.onnx', dynamo=False, input_names=['image'], dynamic_axes=axes)\n"
+    "onnxpatch.verify('plain.onnx', model, (image,))",
+    "onnxpatch.doctor(model, (image,), dynamic_shapes=SIZES, exporter='trace')",
+    "onnxpatch.export(model, (image,), 'right.onnx', dynamic_shapes=SIZES, exporter='trace')",
+    "onnxpatch.plan(EinopsViT())",
+]
+
+
+def picture(page: Path, image: Path, width: int = 1180, height: int = 1420, dark: bool = False) -> None:
     """The upper part of the page, as headless chromium shows it; where there is none, the image stays as it was."""
     browser = shutil.which("chromium") or shutil.which("chromium-browser")
     if browser is None:
         return
     image.parent.mkdir(exist_ok=True)
-    size = ["--window-size=1180,1420", "--hide-scrollbars", f"--screenshot={image}"]
-    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", *size, page.as_uri()]
+    size = [f"--window-size={width},{height}", "--hide-scrollbars", f"--screenshot={image}"]
+    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", scheme, *size, page.as_uri()]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
 
 
+def record_pictures() -> None:
+    """The report's page in the dark and at 400 pixels, and results in a notebook."""
+    images, page = ROOT / "docs" / "images", ROOT / "docs" / "report.html"
+    picture(page, images / "report-dark.png", 1180, 1000, dark=True)
+    with tempfile.TemporaryDirectory() as name:
+        # Chromium makes no window narrower than 500 pixels: two frames, the second one at the table of modules.
+        frames, style = Path(name) / "frames.html", "width: 400px; height: 1100px; border: 0; margin-right: 20px"
+        both = "".join(f"<iframe src='{page.as_uri()}{part}' style='{style}'></iframe>" for part in ("", "#tree"))
+        frames.write_text(f"<body style='margin: 0; background: #888; white-space: nowrap'>{both}", encoding="utf-8")
+        picture(frames, images / "report-400.png", 820, 1100)
+        if shutil.which("jupyter-nbconvert"):
+            (Path(name) / "results.ipynb").write_text(json.dumps(notebook(Path(name))), encoding="utf-8")
+            subprocess.run(["jupyter-nbconvert", "--to", "html", "results.ipynb"], cwd=name, check=True)
+            picture(Path(name) / "results.html", images / "notebook.png", 1180, 1500)
+
+
+def notebook(folder: Path) -> dict[str, object]:
+    """The notebook of `CELLS`, with what they show."""
+    sys.path[:0] = [str(ROOT), str(folder)]
+    for script in ("position_table.py", "scripted_einops_vit.py"):
+        shutil.copy(ROOT / "examples" / script, folder)
+    here = Path.cwd()
+    os.chdir(folder)
+    import position_table
+    import scripted_einops_vit
+    import torch
+
+    import onnxpatch
+
+    given = {"torch": torch, "onnxpatch": onnxpatch, "EinopsViT": scripted_einops_vit.EinopsViT}
+    given |= {"model": position_table.model(), "SIZES": position_table.SIZES, "image": torch.randn(2, 3, 64, 64)}
+    cells = []
+    try:
+        for number, code in enumerate(CELLS, 1):
+            *before, last = code.split("\n")
+            exec("\n".join(before), given)
+            shown = eval(last, given)
+            data = {"text/html": shown._repr_html_(), "text/plain": repr(shown)}
+            output = {"output_type": "execute_result", "execution_count": number, "data": data, "metadata": {}}
+            cells.append(
+                {"cell_type": "code", "execution_count": number, "source": code, "outputs": [output], "metadata": {}}
+            )
+    finally:
+        os.chdir(here)
+    return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4}
+
+
 def main() -> None:
-    asked = sys.argv[1:] or ["session", "attempts"]
+    asked = sys.argv[1:] or ["session", "attempts", "pictures"]
     if "session" in asked:
         record_session()
     if "attempts" in asked:
         record_attempts()
+    if "pictures" in asked:
+        record_pictures()
 
 
 def record_attempts() -> None:

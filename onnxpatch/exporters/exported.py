@@ -25,7 +25,8 @@ _LONGEST = 400  # characters of the exporter's message
 # torch's advice on its debug switches and on how to write code, with what follows it; its first words before a list
 _HINTS = re.compile(
     r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered|\(unhinted: ).*|"
-    r"Found the following conflicts between user-specified ranges and inferred ranges from model tracing:[\s-]*",
+    r"Found the following conflicts between user-specified ranges and inferred ranges from model tracing:[\s-]*|"
+    r" \[Caused by the value .*?\](?= \(node defined in|$)",
     re.S,
 )
 _COPY = "; return a copy from the body, x.clone(), or use onnxpatch.scan"

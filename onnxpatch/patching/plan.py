@@ -24,7 +24,7 @@ from onnxpatch.patching.when import Selection, misspelled
 from onnxpatch.results.report import fragment
 from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings
 
-_MOST_NAMED = 6  # patches in one line
+_MOST_NAMED = 4  # patches in one line
 
 
 @dataclass
@@ -75,8 +75,8 @@ class Plan:
         """One line for the function patches: those of functions that the model's code names."""
         names = list(self.likely())
         more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-        listed = f" ({', '.join(names[:_MOST_NAMED])}{more})" if names else ""
-        return one_line(f"{self._can_act(len(names))}{listed}; `onnxpatch list` describes them")
+        listed = f": {', '.join(names[:_MOST_NAMED])}{more} (`onnxpatch list`)" if names else ""
+        return one_line(f"{self._can_act(len(names))}{listed}")
 
     def likely(self) -> dict[str, tuple[str, str]]:
         """The function patches whose function the model's code names: patch -> (function, where)."""
@@ -84,7 +84,7 @@ class Plan:
         return likely_of(functions, self.classes)
 
     def _can_act(self, named: int) -> str:
-        return f"function patches for what its code names: {named} of {len(self.functions)}"
+        return f"{named} of {len(self.functions)} function patches fit what its code names"
 
     def headline(self) -> str:
         """One line: how many modules are swapped, and how many function patches can act."""

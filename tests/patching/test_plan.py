@@ -29,7 +29,7 @@ def test_functions_that_are_watched_for_take_one_line(registry):
     onnxpatch.patch("torch.nn.functional.relu", why="the error", name="watching", registry=registry)(lambda original: 0)
     text = str(onnxpatch.plan(nn.ReLU(), registry=registry))
     (line,) = (line for line in text.splitlines() if "watching" in line)
-    assert line.startswith("function patches for what its code names: 1 of 1 (watching)")
+    assert line.startswith("1 of 1 function patches fit what its code names: watching (`onnxpatch list`)")
     assert "No module is swapped." in text
 
 
