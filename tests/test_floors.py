@@ -223,3 +223,29 @@ def test_wrong_imports_are_named_with_file_and_line():
         "onnxpatch/cli/app.py:3: import onnxpatch.patches.scatter",
         "onnxpatch/patches/grids.py:3: import onnxpatch.patches.scatter",
     ]
+
+
+def test_an_export_loads_onnxscript_only_where_dynamo_writes():
+    """It takes a second: a trace export, a plan and the command's help do without."""
+    loaded, waiting = set(), ["onnxpatch.export"]
+    while waiting:
+        module = waiting.pop()
+        if module not in loaded:
+            loaded.add(module)
+            waiting += loaded_with(module)
+    assert "onnxpatch.attempts.finalize_file" in loaded
+    assert not [module for module in loaded if module.startswith(("onnxscript", "onnxruntime"))]
+
+
+def loaded_with(module: str) -> Iterator[str]:
+    """What a module of the package imports in the lines outside of functions, its own packages included."""
+    path = Path(onnxpatch.__file__).parent.joinpath(*module.split(".")[1:])
+    file = next((one for one in (path.with_suffix(".py"), path / "__init__.py") if one.exists()), None)
+    if not module.startswith("onnxpatch") or file is None:
+        return
+    yield from itertools.accumulate(module.split(".")[:-1], lambda home, name: f"{home}.{name}")
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (node.module, *(f"{node.module}.{name.name}" for name in node.names))
+        elif isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)

@@ -16,7 +16,7 @@ from torch.export import Dim
 from onnxpatch._torch.decompositions import few_decompositions
 from onnxpatch._torch.exporters import kept_translations, without_tracing
 from onnxpatch._torch.one_export import one_export, quiet_torch
-from onnxpatch.exporters.dynamo_passes import TRANSLATIONS, cast_outputs
+from onnxpatch.exporters.dynamo_passes import TRANSLATIONS, cast_outputs, write_as_loops
 from onnxpatch.exporters.opened_call import opened_call, same_sizes
 from onnxpatch.exporters.request import ExportRequest, OpsetNotWritten
 from onnxpatch.inputs import dynamic_shapes as shapes
@@ -24,7 +24,6 @@ from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.mapped_weights import LARGE, MOST_IN_ONE_FILE, take_in
-from onnxpatch.onnxfile.runtime_forms import write_as_loops
 
 # The highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked for.
 _CONVERTED = 25

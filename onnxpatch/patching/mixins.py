@@ -222,7 +222,7 @@ def root_mixin(scope: Scope) -> type:
                 scope.refused = str(refusal)
                 raise
             # Inside another patched model its patches go on with these values.
-            if scopes.current() is not None:
+            if scopes.running_model() is not None:
                 return output
             output = _unwrap_outputs(output)
             if exporter == "trace":

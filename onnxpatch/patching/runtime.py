@@ -143,11 +143,6 @@ class _Active(threading.local):
 _active = _Active()
 
 
-def current() -> Scope | None:
-    """The scope of the innermost patched model that runs in this thread, or None."""
-    return _active.scopes[-1] if _active.scopes else None
-
-
 class RunningModel(Protocol):
     """What a stand-in can ask about the patched model that calls it.
 
@@ -162,7 +157,7 @@ class RunningModel(Protocol):
 
 def running_model() -> RunningModel | None:
     """The patched model that runs in this thread now, the innermost of several; None where none runs."""
-    return current()
+    return _active.scopes[-1] if _active.scopes else None
 
 
 class Scope:
