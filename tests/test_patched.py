@@ -72,7 +72,7 @@ def test_two_threads_each_with_its_own_model(kit):
             import math
 
             barrier.wait()
-            seen[threading.current_thread().name] = (math.sqrt(4.0), runtime.current())
+            seen[threading.current_thread().name] = (math.sqrt(4.0), runtime.running_model())
             barrier.wait()
             return torch.relu(x)
 

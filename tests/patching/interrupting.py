@@ -116,7 +116,7 @@ def everything(model: torch.nn.Module) -> dict[str, Any]:
         "model": fingerprint(model),
         **surroundings(),
         "the kit": Held(held_by_the_kit()),
-        "scope": runtime.current(),
+        "scope": runtime.running_model(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "torch functions": torch._C._is_torch_function_enabled(),
         "dispatch keys": (torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()),

@@ -95,7 +95,7 @@ def test_a_failure_while_the_model_runs_leaves_nothing(kit):
                 handle.remove()
         assert everything(model) == before
     assert not rebinding._standing
-    assert runtime.current() is None
+    assert runtime.running_model() is None
 
 
 @pytest.mark.exports

@@ -127,7 +127,7 @@ def test_an_exception_in_a_stand_in_leaves_nothing(registry):
         for _ in range(2):
             with pytest.raises(ZeroDivisionError):
                 while_traced(lambda: model(4.0))
-            assert runtime.current() is None
+            assert runtime.running_model() is None
             assert math.sqrt(4.0) == 2.0
     assert model(4.0) == 2.0
 
@@ -136,7 +136,7 @@ def test_the_scope_tells_settings_and_paths(registry):
     seen = []
 
     def stand_in(original, *args):
-        current = runtime.current()
+        current = runtime.running_model()
         seen.append((current.settings.image_size, current.settings.options["form"], current.path_of(model[0])))
         return original(*args)
 
