@@ -107,7 +107,7 @@ def _may_be_branch(construct: str, line: str, model: torch.nn.Module, decisions:
     there = kinds.construct_at(found[1], int(found[2])) if found else None
     if there is not None:
         return there.kind in kinds.CURED_BY_BRANCHES | kinds.LOOPS
-    return _decides(decisions) or (construct == kinds.FIXED_SIZE and _has_loops(model))
+    return _decides(decisions) or (construct == kinds.FIXED_SIZE and _has(model, kinds.LOOPS))
 
 
 def _of_wrong(
@@ -123,8 +123,10 @@ def _of_wrong(
     text = first.sentence() if first else str(error).splitlines()[0]
     # At the example the graph has the very branch that eager takes: what is wrong there is something else.
     elsewhere = first is not None and first.kind not in ("example", "loading")
+    # Of `len(x)` no comparison is recorded, so loops and branches on sizes are looked for in the code.
+    by_size = kinds.LOOPS | {kinds.BRANCH_SIZE}
     branch = (
-        elsewhere and not isinstance(model, torch.jit.ScriptModule) and (_decides(decisions) or _decides_in_code(model))
+        elsewhere and not isinstance(model, torch.jit.ScriptModule) and (_decides(decisions) or _has(model, by_size))
     )
     source = next(_sources(report), "") if report is not None else ""
     return Failure(attempt, "wrong", text[:_LONGEST], "", source, names, branch=branch, seconds=seconds)
@@ -139,15 +141,6 @@ def _sources(report: Report) -> Iterator[str]:
 def _decides(decisions: Decisions | None) -> bool:
     """Whether eager branches on data or sizes; True if that is not known."""
     return decisions is None or bool(decisions.signature) or bool(decisions.sizes.comparisons)
-
-
-def _decides_in_code(model: torch.nn.Module) -> bool:
-    """Whether its code loops, or branches on a size: of `len(x)` no comparison is recorded."""
-    return _has(model, kinds.LOOPS | {kinds.BRANCH_SIZE})
-
-
-def _has_loops(model: torch.nn.Module) -> bool:
-    return _has(model, kinds.LOOPS)
 
 
 def _has(model: torch.nn.Module, wanted: Container[str]) -> bool:

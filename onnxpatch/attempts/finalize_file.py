@@ -122,12 +122,9 @@ def _plan_rows(patched: Patched) -> list[dict[str, Any]]:
 def digest(patches: Iterable[Patch]) -> str:
     """A digest of the code of patches: `sha256:` and 16 hex digits over their names and source, in any order."""
     # Sorted, since patches are loaded in the order of files and plug-ins.
-    sources = sorted((patch.name, _source(patch)) for patch in patches)
+    # Where one was typed into an interpreter, its place stands for the source.
+    sources = sorted((one.name, _written(inspect.unwrap(one.stand_in)) or one.declared_at) for one in patches)
     return f"sha256:{hashlib.sha256(json.dumps(sources).encode()).hexdigest()[:16]}"
-
-
-def _source(patch: Patch) -> str:
-    return _written(inspect.unwrap(patch.stand_in)) or patch.declared_at  # the latter if typed into an interpreter
 
 
 @functools.lru_cache(maxsize=512)  # reading source takes longer than a small file's stamp

@@ -83,8 +83,8 @@ def _by_patches(subject: Subject, exporter: Exporter, opset: int, attempt: Try, 
     used = _used(subject, made, exporter, attempt)
     if not used:
         return []
-    alone = [[step] for step in _one_each(used)] if len(used) > 1 else []
-    # One of them may be enough: others act on the way without being needed.
+    # One of them may be enough: others act on the way without being needed. Each try takes an export.
+    alone = [[step] for step in [*{step.patch: step for step in used}.values()][:4]] if len(used) > 1 else []
     enough = next((steps for steps in alone if _cures(subject, made, steps, exporter, attempt)), used)
     names = list(dict.fromkeys(step.patch for step in enough))
     listed = ", ".join(repr(name) for name in names)
@@ -105,11 +105,6 @@ def _used(subject: Subject, made: Plan, exporter: Exporter, attempt: Try) -> lis
         return []
     # A function patch stands by for every call of its function: it counts only if it was called.
     return [step for step in steps if step.path is not None or step.patch in hits]
-
-
-def _one_each(steps: Sequence[Step]) -> list[Step]:
-    # Each of them takes an export.
-    return list({step.patch: step for step in steps}.values())[:4]
 
 
 def _cures(subject: Subject, made: Plan, steps: Sequence[Step], exporter: Exporter, attempt: Try) -> bool:

@@ -197,9 +197,6 @@ def _items(value: object) -> Iterator[tuple[Any, Any]]:
 def _paths(where: str, states: Any) -> Iterator[str]:
     if isinstance(states, torch.Tensor):
         yield where
-    for key, inner in states.items() if isinstance(states, dict) else enumerate(states) if _is_list(states) else ():
-        yield from _paths(f"{where}.{key}", inner)
-
-
-def _is_list(states: object) -> bool:
-    return isinstance(states, list | tuple)
+    elif isinstance(states, dict | list | tuple):
+        for key, inner in states.items() if isinstance(states, dict) else enumerate(states):
+            yield from _paths(f"{where}.{key}", inner)

@@ -21,16 +21,14 @@ from onnxpatch.messages.text import said_by
 _LOWEST_OPSET = 7  # the lowest that torch's exporters write
 
 
-def check_numbers(tolerance: float, max_probes: int, opset: int | None = None) -> None:
-    """Raise InputError for a tolerance below 0, NaN or infinite, for max_probes below 1, for an unknown opset."""
+def check_numbers(tolerance: float, max_probes: int) -> None:
+    """Raise InputError for a tolerance below 0, NaN or infinite, and for max_probes below 1."""
     if not is_number(tolerance) or not math.isfinite(tolerance) or tolerance < 0:
         raise InputError(
             f"tolerance={tolerance!r}: give a share of the output's largest magnitude, 0 or more, such as 0.001"
         )
     if not _is_whole(max_probes) or max_probes < 1:
         raise InputError(f"max_probes={max_probes!r}: give 1 or more, since the example itself is one probe")
-    if opset is not None:
-        check_opset(opset)
 
 
 def check_callbacks(flatten: object = None, progress: object = None) -> None:

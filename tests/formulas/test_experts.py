@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onnxpatch.patches.transformers.expert_loops import by_expert
+from onnxpatch.patches.transformers.experts import by_expert
 from tests.exporting import export, run, wrong
 from tests.formulas.forms import EXPORTERS
 

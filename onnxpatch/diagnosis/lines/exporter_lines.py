@@ -226,14 +226,10 @@ def own_place(stack: Stack, unit: Unit) -> Site | None:
     files = _source_files(type(unit.module))  # type: ignore[arg-type]  # mypy: a class is not Hashable
     for i, place in enumerate(stack):
         if place.module is unit.module:
-            helpers = [p for p in stack[:i] if not isinstance(p.module, torch.nn.Module) and p.file in files]
-            return helpers[0] if helpers and not _through_another(stack[:i]) else place
+            inner = stack[:i]
+            through_another = any(isinstance(one.module, torch.nn.Module) for one in inner)
+            return place if through_another else next((one for one in inner if one.file in files), place)
     return next((place for place in stack if place.file in files), None)
-
-
-def _through_another(stack: Stack) -> bool:
-    """Whether another module's method is on a stack."""
-    return any(isinstance(place.module, torch.nn.Module) for place in stack)
 
 
 @functools.cache

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
 
-import numpy as np
 import torch
 
 from onnxpatch.decisions.place import Site, lines_of_stack
@@ -148,6 +147,7 @@ def caught_exception_lines(subject: Subject) -> Sequence[Site]:
     return seen[-1] if seen and answer.accepted else []
 
 
+_TOLERANCE = 1e-3  # relative, as in `onnxpatch.verify`
 _LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
@@ -209,11 +209,8 @@ class _Divergence:
     places: tuple[Site, ...]
 
 
-def _first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> _Divergence | None:
-    """The first node of the exported program whose value differs in the graph; None where none does.
-
-    tolerance: relative, as in `onnxpatch.verify`.
-    """
+def _first_divergence(trial: Trial, probe: Probe) -> _Divergence | None:
+    """The first node of the exported program whose value differs in the graph; None where none does."""
     program = getattr(trial.program, "exported_program", None)
     if program is None or trial.graph is None:
         return None
@@ -225,8 +222,10 @@ def _first_divergence(trial: Trial, probe: Probe, tolerance: float = 1e-3) -> _D
     except Exception:  # an assert on sizes: the program was not exported for this probe
         return None
     for node in kept.order:
+        # The translation may have joined it with others, so that the graph has no value of that name.
+        other = found.get(node.name)
         # In the order of the program: what comes after a wrong value is wrong because of it.
-        if _differs(kept.values[node.name], found, node.name, tolerance):
+        if other is not None and not compare(node.name, kept.values[node.name], other, _TOLERANCE).ok:
             return _Divergence(_operator_name(node), tuple(_lines(node)))
     return None
 
@@ -246,14 +245,6 @@ class _KeepValues(torch.fx.Interpreter):
             self.order.append(n)
             self.values[n.name] = value.detach().clone()
         return value
-
-
-def _differs(value: torch.Tensor, found: Mapping[str, np.ndarray], name: str, tolerance: float) -> bool:
-    other = found.get(name)
-    # The translation may have joined it with others, so that the graph has no value of that name.
-    if other is None:
-        return False
-    return not compare(name, value, other, tolerance).ok
 
 
 def _operator_name(node: torch.fx.Node) -> str:

@@ -11,7 +11,7 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch.errors import InputError
-from onnxpatch.patches.dinov2.position_table import DinoVisionTransformer
+from onnxpatch.patches.dinov2 import DinoVisionTransformer
 from tests import exporting
 
 pytestmark = pytest.mark.exports

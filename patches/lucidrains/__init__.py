@@ -1,1 +1,0 @@
-"""Patches for packages of lucidrains beside vit_pytorch."""

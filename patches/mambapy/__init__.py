@@ -1,1 +1,0 @@
-"""Patches for mambapy's models."""

@@ -1,1 +1,0 @@
-"""Patches for timm's models."""

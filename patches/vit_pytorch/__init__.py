@@ -1,1 +1,0 @@
-"""Patches for models of vit_pytorch."""
