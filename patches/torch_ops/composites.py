@@ -78,9 +78,10 @@ def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -
 
 
 def copysign(x: Tensor, y: Tensor | float) -> Tensor:
-    y = torch.as_tensor(y)
-    # A reciprocal tells -0.0 from 0.0; it is taken of floats alone, since whole numbers have one 0.
-    below = (y < 0) | (torch.reciprocal(y) < 0) if y.is_floating_point() else y < 0
+    default = torch.get_default_dtype()
+    x, y = (one if one.is_floating_point() else one.to(default) for one in (x, torch.as_tensor(y)))
+    # A reciprocal tells -0.0 from 0.0.
+    below = (y < 0) | (torch.reciprocal(y) < 0)
     return torch.where(below, -x.abs(), x.abs())
 
 
