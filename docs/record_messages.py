@@ -28,7 +28,7 @@ if "--before" in sys.argv:
 import onnxpatch
 
 ROOT = Path(__file__).resolve().parents[1]
-X = torch.randn(2, 6)
+X = torch.randn(2, 6, generator=torch.Generator().manual_seed(0))
 
 
 class Straight(nn.Module):
@@ -84,9 +84,9 @@ class Noisy(nn.Module):
         return x + torch.randn_like(x)
 
 
-class Lengths(nn.Module):
-    def forward(self, x, mask):
-        return x * mask if x.shape == mask.shape else x
+class Hidden(nn.Module):
+    def forward(self, x):
+        return x * 2 if x.sort().values.diff().tanh().prod() == 0.12345678 else x
 
 
 class Waning(nn.Module):
@@ -162,8 +162,8 @@ CASES = [
          "A second call of the file differs from the model's. Make the state an input and an output."),
     Case("reports", "A model that draws", lambda: verified(Noisy(), X, {0: "B"}),
          "The outputs differ because both draw. Make the random numbers an input."),
-    Case("reports", "A side that never ran", lambda: export(Lengths(), X, X, dynamic_shapes=(BN[0], BN[0])),
-         "Inputs of two shapes were never compared. Hand over such inputs, or export both sides."),
+    Case("reports", "A side that never ran", lambda: export(Hidden(), X[0], exporter="trace"),
+         "The `if` of that line was never true. Hand over data at which it is, or export both sides."),
     Case("reports", "A diagnosis", lambda: onnxpatch.doctor(Uneven().eval(), (torch.randn(3, 3),)),
          "An operator of that line has no ONNX form. Write the class in other operators."),
     Case("errors", "A bare dict for the sizes", lambda: export(Straight(), X, dynamic_shapes={0: "B"}),
