@@ -112,7 +112,15 @@ def _with_holes(b: int, n: int) -> Tensor:
 
 def _known(x: Tensor) -> tuple[Tensor, ...]:
     of_rows = torch.nanquantile(x, 0.3, 1), x.nanquantile(torch.tensor([0.2, 0.9]), 1, keepdim=True)
-    return (*x.nanmedian(1), torch.nanmedian(x), *of_rows, torch.nanquantile(x, 0.5, interpolation="nearest"))
+    middle, place = x.nanmedian(1)
+    # What is at the place: which of equal numbers is named is not defined.
+    return (
+        middle,
+        x.gather(1, place.unsqueeze(1)),
+        torch.nanmedian(x),
+        *of_rows,
+        torch.nanquantile(x, 0.5, interpolation="nearest"),
+    )
 
 
 @op(
