@@ -46,7 +46,7 @@ def rows(*sizes):
 def hermitian(x):
     f = torch.fft
     half = f.ihfft(x, dim=1), f.ihfft2(x, norm="forward")
-    return f.hfft(x, dim=1), f.hfft2(x), *(torch.view_as_real(one) for one in half)
+    return f.hfft(x, dim=1), f.hfft2(x), *(torch.view_as_real(one.resolve_conj()) for one in half)
 
 
 def test_hermitian_forms_beside_those_of_the_proof(tmp_path):
