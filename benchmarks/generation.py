@@ -120,10 +120,13 @@ def answer(name: str, make: Callable[[], Any], exporter: Any) -> Answer:
 
 
 def page(exporter: str, rows: dict[str, Answer]) -> str:
-    counts = {kind: sum(one["verdict"] == kind for one in rows.values()) for kind in ("right", "wrong", "refused")}
+    counts = {
+        kind: sum(one["verdict"] == kind for one in rows.values()) for kind in ("right", "wrong", "refused", "broken")
+    }
     head = [f"# Loops of generation, by architecture: {exporter}", "", f"Versions: {versions('text_decoders')}.", "",
             f"{len(rows)} architectures with random weights: {counts['right']} right with all tokens of "
-            f"`model.generate`, {counts['wrong']} with others, {counts['refused']} refused.", "",
+            f"`model.generate`, {counts['wrong']} with others, {counts['refused']} refused, "
+            f"{counts['broken']} without an answer.", "",
             *(__doc__ or "").split("\n\n")[2].split("\n"), "",
             "| architecture | | files | kB | seconds |", "|---|---|---|---|---|"]  # fmt: skip
     lines = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import sys
@@ -145,6 +146,9 @@ def test_the_page_says_what_was_recorded() -> None:
 @pytest.mark.slow  # twenty exports
 @pytest.mark.parametrize("case", record_messages.CASES, ids=lambda case: case.title)
 def test_each_still_says_so(case: record_messages.Case) -> None:
-    """But for numbers: seconds, errors and the lines of the file that records."""
+    """But for numbers (seconds, errors, lines of the file that records), and for where a line is cut."""
     kept = json.loads((DOCS / "messages.json").read_text(encoding="utf-8"))[case.title]["now"]
-    assert re.sub(r"[-\d.e+]*\d", "0", record_messages.said(case)) == re.sub(r"[-\d.e+]*\d", "0", kept)
+    pairs = itertools.zip_longest(record_messages.said(case).splitlines(), kept.splitlines(), fillvalue="")
+    for now, then in (tuple(re.sub(r"[-\d.e+]*\d", "0", one) for one in pair) for pair in pairs):
+        same = min((len(one) - 1 for one in (now, then) if one.endswith("…")), default=None)
+        assert now[:same] == then[:same]

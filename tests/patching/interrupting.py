@@ -63,7 +63,7 @@ class At:
 LOCK, RLOCK = type(threading.Lock()), type(threading.RLock())
 HOLDERS = (threading.local, ContextVar, Shared, RLOCK, LOCK, dict, list, set)
 # What the kit remembers on purpose from one call to the next.
-MEMORY = {"onnxpatch.patching.code_places._kept"}
+MEMORY = {"onnxpatch.patching.code_places._kept", "onnxpatch._torch.dispatch_modes._FACTS"}
 
 
 class Held(dict[str, object]):
