@@ -26,7 +26,6 @@ import torch
 import onnxpatch
 from benchmarks import forked
 from benchmarks.case import build
-from benchmarks.quiet import quiet
 from benchmarks.tables import versions
 from onnxpatch.generation.parts import own_inputs
 from tests.test_generation_session import restless
@@ -96,7 +95,6 @@ def only_eager(model: Any, given: dict[str, Any]) -> dict[str, Any]:
 
 def answer(name: str, make: Callable[[], Any], exporter: Any) -> Answer:
     """Export one model and compare its tokens; runs in a child process."""
-    torch.set_num_threads(1)
     torch.manual_seed(0)
     model = make()
     with tempfile.TemporaryDirectory() as folder:
@@ -157,7 +155,6 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=400, help="seconds for one model")
     asked = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
-    quiet()
     forked.warmed()
     import transformers.modeling_utils  # noqa: F401
 

@@ -11,11 +11,12 @@ process had before the model was made (torch, onnx and onnxruntime imported) is 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import subprocess
 import sys
 import tempfile
 import threading
-import time
+from collections.abc import Sequence
 from pathlib import Path
 
 EXPORTERS = ("dynamo", "trace")
@@ -68,36 +69,44 @@ def private(pid: int) -> int:
     return own + sum(private(int(child)) for child in children)
 
 
+def watched(arguments: Sequence[str]) -> tuple[list[str], int] | None:
+    """What a Python process prints, and how many bytes of private memory it had at most; None where it failed.
+
+    Its first line says that all is imported: it waits for a line then, and what it has so far does not count.
+    """
+    with subprocess.Popen(
+        [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True,
+    ) as child:  # fmt: skip
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        before, most, ended = private(child.pid), [0], threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(0.005):
+                most[0] = max(most[0], private(child.pid))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        with contextlib.suppress(BrokenPipeError):  # it failed before it said anything
+            child.stdin.write("\n")
+            child.stdin.flush()
+        said = child.stdout.read().splitlines()
+        ended.set()
+        watcher.join()
+    return None if child.returncode or not said else (said, most[0] - before)
+
+
 def peak(exporter: str, kit: str, megabytes: int) -> float:
     """The largest private memory while a model of `megabytes` is exported, as a multiple of its weights."""
     width = 2048
     layers = max(1, (megabytes - 64) // (width * width * 4 // 10**6))
     weights = 4 * (layers * (width * width + width) + (1 << 24))
     with tempfile.TemporaryDirectory() as folder:
-        arguments = [exporter, kit, str(layers), str(width), str(Path(folder) / "m.onnx")]
-        child = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        assert child.stdin is not None and child.stdout is not None
-        assert child.stdout.readline() == "before\n"
-        before, found, ended = private(child.pid), [0], threading.Event()
-
-        def watch() -> None:
-            while not ended.is_set():
-                found[0] = max(found[0], private(child.pid))
-                time.sleep(0.005)
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        child.stdin.write("\n")
-        child.stdin.flush()
-        done = any(line == "done\n" for line in child.stdout)
-        ended.set()
-        watcher.join()
-        if child.wait() or not done:
-            raise RuntimeError(f"the export failed: {exporter}, {kit}")
-    return (found[0] - before) / weights
+        found = watched(["-c", _CHILD, exporter, kit, str(layers), str(width), str(Path(folder) / "m.onnx")])
+    if found is None or "done" not in found[0]:
+        raise RuntimeError(f"the export failed: {exporter}, {kit}")
+    return found[1] / weights
 
 
 def table(megabytes: int, exporters: tuple[str, ...] = EXPORTERS) -> str:

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.memory import private
+from benchmarks.memory import watched
 from benchmarks.quiet import quiet
 
 RESULTS = Path(__file__).parent / "results"
@@ -106,30 +104,11 @@ def child(name: str, exporter: Any, kit: str) -> None:
 
 def measured(name: str, exporter: str, kit: str) -> str:
     """`59 s, 4.7 GB (2.0)`, or that it was refused."""
-    code = f"from benchmarks.sizes import child; child({name!r}, {exporter!r}, {kit!r})"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None and process.stdout is not None
-        process.stdout.readline()
-        before, most, ended = private(process.pid), [0], threading.Event()
-
-        def watch() -> None:
-            while not ended.wait(0.01):
-                most[0] = max(most[0], private(process.pid))
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        process.stdin.write("\n")
-        process.stdin.flush()
-        said = process.stdout.read().splitlines()
-        ended.set()
-        watcher.join()
-    if process.returncode or not said:
+    found = watched(["-c", f"from benchmarks.sizes import child; child({name!r}, {exporter!r}, {kit!r})"])
+    if found is None:
         return "refused"
+    said, peak = found
     seconds, weights = json.loads(said[-1])
-    peak = most[0] - before
     return f"{seconds:.0f} s, {peak / 1e9:.1f} GB ({peak / weights:.2f})"
 
 

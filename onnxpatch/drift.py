@@ -19,7 +19,7 @@ from importlib import metadata, resources
 from typing import Any, Literal, TypedDict
 
 from onnxpatch._torch.operator_tables import tested_operators
-from onnxpatch._torch.relied_on import RELIED_ON, Api, GoneError, find
+from onnxpatch._torch.relied_on import RELIED_ON, Api, find, is_there
 from onnxpatch.messages.text import table
 from onnxpatch.patching.fingerprints import KnownBody, fingerprint, marked_lines, outline
 from onnxpatch.patching.op_rows import spellings
@@ -64,7 +64,7 @@ def known_operators() -> frozenset[str]:
 
 def code_to_keep() -> dict[str, _Known]:
     """New records, of what is installed now. They are written into the file when a new version is supported."""
-    found = {api.path: _kept(api.path, find(api.path)) for api in RELIED_ON if _has(api)}
+    found = {api.path: _kept(api.path, find(api.path)) for api in RELIED_ON if is_there(api)}
     for patch in REGISTRY:
         for target in _loaded_targets(patch) if patch.when.bodies else ():
             for name in patch.when.bodies:
@@ -79,19 +79,11 @@ def _kept(path: str, code: object) -> _Known:
 
 
 # ------------------------------------------------------------------ private torch APIs
-def _has(api: Api) -> bool:
-    try:
-        find(api.path)
-    except GoneError:
-        return False
-    return True
-
-
 def _private(api: Api, record: dict[str, _Known]) -> Reliance:
     kept, installed = record.get(api.path), _version(api.path)
     recorded = kept["version"] if kept else ""
     used_by = f"_torch/{api.used_in}.py"
-    if not _has(api):
+    if not is_there(api):
         return Reliance(api.path, "torch", used_by, "gone", recorded, installed, api.without)
     code = find(api.path)
     same = kept is not None and _fingerprint(code) == kept["fingerprint"]

@@ -180,7 +180,7 @@ def file_of(module: str) -> str:
 
 
 def top(module: str) -> str:
-    """`_torch` of onnxpatch._torch.sizes; nothing for onnxpatch itself."""
+    """`_torch` of onnxpatch._torch.cond; nothing for onnxpatch itself."""
     return module.partition(".")[2].partition(".")[0]
 
 

@@ -42,47 +42,44 @@ def paligemma() -> Any:
     return transformers.PaliGemmaForConditionalGeneration(config)
 
 
-def qwen2_vl() -> Any:
-    vision = {
-        "depth": 1, "embed_dim": 16, "hidden_size": 32, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2,
-        "temporal_patch_size": 2, "mlp_ratio": 2,
-    }  # fmt: skip
+PATCHES = {"num_heads": 2, "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2}
+
+
+def _qwen(kind: str, vision: dict[str, Any]) -> Any:
     turned = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
-    config = transformers.Qwen2VLConfig(
-        vision_config=vision, text_config={**TEXT, "rope_parameters": turned}, image_token_id=IMAGE, video_token_id=97,
-        vision_start_token_id=96, vision_end_token_id=95,
+    config = getattr(transformers, f"{kind}Config")(
+        vision_config=PATCHES | vision, text_config={**TEXT, "rope_parameters": turned}, image_token_id=IMAGE,
+        video_token_id=97, vision_start_token_id=96, vision_end_token_id=95,
     )  # fmt: skip
-    return transformers.Qwen2VLForConditionalGeneration(config)
+    return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+
+
+def qwen2_vl() -> Any:
+    return _qwen("Qwen2VL", {"depth": 1, "embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2})
 
 
 def qwen2_5_vl() -> Any:
     """Most of its layers see windows of the image."""
-    vision = {
-        "depth": 2, "hidden_size": 16, "out_hidden_size": 32, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2,
-        "temporal_patch_size": 2, "intermediate_size": 16, "fullatt_block_indexes": [1], "window_size": 16,
-    }  # fmt: skip
-    turned = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
-    config = transformers.Qwen2_5_VLConfig(
-        vision_config=vision, text_config={**TEXT, "rope_parameters": turned}, image_token_id=IMAGE, video_token_id=97,
-        vision_start_token_id=96, vision_end_token_id=95,
+    windows = {"fullatt_block_indexes": [1], "window_size": 16, "intermediate_size": 16}
+    return _qwen(
+        "Qwen2_5_VL", {"depth": 2, "hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 16, **windows}
+    )
+
+
+def _with_eyes(kind: str) -> Any:
+    config = getattr(transformers, f"{kind}Config")(
+        vision_config=EYES, text_config={**TEXT, "model_type": "llama"}, image_token_id=IMAGE, scale_factor=1,
+        pad_token_id=0,
     )  # fmt: skip
-    return transformers.Qwen2_5_VLForConditionalGeneration(config)
+    return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
 
 
 def idefics3() -> Any:
-    config = transformers.Idefics3Config(
-        vision_config=EYES, text_config={**TEXT, "model_type": "llama"}, image_token_id=IMAGE, scale_factor=1,
-        pad_token_id=0,
-    )  # fmt: skip
-    return transformers.Idefics3ForConditionalGeneration(config)
+    return _with_eyes("Idefics3")
 
 
 def smolvlm() -> Any:
-    config = transformers.SmolVLMConfig(
-        vision_config=EYES, text_config={**TEXT, "model_type": "llama"}, image_token_id=IMAGE, scale_factor=1,
-        pad_token_id=0,
-    )  # fmt: skip
-    return transformers.SmolVLMForConditionalGeneration(config)
+    return _with_eyes("SmolVLM")
 
 
 MODELS = {

@@ -47,9 +47,6 @@ def pair(*size: int) -> tuple[Tensor, Tensor]:
     return torch.randn(size), torch.randn(size)
 
 
-N3 = ((2, 3), (5, 3), (1, 3))
-
-
 # ------------------------------------------------------------------ writes through views
 def write_transposed(x: Tensor) -> Tensor:
     y = x.clone()

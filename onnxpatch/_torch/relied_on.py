@@ -230,10 +230,11 @@ def explain(error: BaseException) -> str | None:
         return None
     # The error has the last part of a path only, in which several APIs may end.
     named = (api for api in RELIED_ON if api.path.rpartition(".")[2] in str(error))
-    return next((sentence(api) for api in named if not _there(api)), None)
+    return next((sentence(api) for api in named if not is_there(api)), None)
 
 
-def _there(api: Api) -> bool:
+def is_there(api: Api) -> bool:
+    """Whether the installed torch has it."""
     try:
         find(api.path)
     except GoneError:

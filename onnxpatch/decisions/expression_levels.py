@@ -36,7 +36,6 @@ _SAME = frozenset((
     "list", "tuple", "dict", "set", "zip", "enumerate", "reversed", "iter", "next", "map", "filter", "sorted", "copy",
     "keys", "values", "items", "deepcopy", "frozenset", "cast", "range",
 ))  # fmt: skip
-_BUILTINS_ONLY = frozenset(("int", "float", "bool", "str", "range"))
 
 
 class Levels(Protocol):

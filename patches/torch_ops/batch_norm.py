@@ -66,10 +66,14 @@ def batch_norm(
     centred = input - input.mean(axes, keepdim=True)
     # The variance without Bessel's correction: torch uses that for the running statistics only.
     found = centred / torch.sqrt((centred * centred).mean(axes, keepdim=True) + eps)
-    # Weight and bias belong to axis 1, the channels.
-    shape = [1, -1] + [1] * (input.dim() - 2)
-    found = found if weight is None else found * weight.reshape(shape)
-    return found if bias is None else found + bias.reshape(shape)
+    return _by_channel(found, weight, bias)
+
+
+def _by_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """x * weight + bias, which belong to axis 1, the channels."""
+    shape = [1, -1] + [1] * (x.dim() - 2)
+    x = x if weight is None else x * weight.reshape(shape)
+    return x if bias is None else x + bias.reshape(shape)
 
 
 class _OfChosen(torch.nn.Module):
@@ -107,10 +111,9 @@ def batch_norm_of_chosen_rows(
     """One factor and one summand for each channel, where data decides the number of rows."""
     if training or running_mean is None or running_var is None or not decided_by_data(input, [0]):
         return NotImplemented
-    shape = [1, -1] + [1] * (input.dim() - 2)
     factor = torch.rsqrt(running_var + eps) * (1 if weight is None else weight)
     summand = (0 if bias is None else bias) - running_mean * factor
-    return (input * factor.reshape(shape) + summand.reshape(shape)).to(input.dtype)
+    return _by_channel(input, factor, summand).to(input.dtype)
 
 
 _NATIVE, _ATEN = torch.native_batch_norm, torch.ops.aten
@@ -159,9 +162,7 @@ def native_batch_norm(
     else:
         mean, spread = running_mean, torch.rsqrt(running_var + eps)
         apart, statistics = input - mean.reshape(shape), (input.new_zeros([0]), input.new_zeros([0]))
-    found = apart * spread.reshape(shape)
-    found = found if weight is None else found * weight.reshape(shape)
-    return (found if bias is None else found + bias.reshape(shape), *statistics)
+    return (_by_channel(apart * spread.reshape(shape), weight, bias), *statistics)
 
 
 @op(
