@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
-HEAD = "| family | exporter | | right | silently wrong | refused | models |"
+HEAD = "| family | exporter | | right | silently wrong | refused | models | most memory, MB |"
 
 
 def rows() -> list[str]:
@@ -26,12 +26,13 @@ def rows() -> list[str]:
             exporter, kit = (cell.strip() for cell in line.strip("|").split("|")[:2])
             count = cells.get("exports") or cells["models"]
             numbers = [cells["right"], cells["silently wrong"], cells["refused"], count]
+            numbers.append(cells.get("most memory, MB", ""))
             found.append(f"| {' | '.join([family, exporter, kit, *numbers])} |")
     return found
 
 
 def main() -> None:
-    text = "\n".join(["# Coverage of all families", "", HEAD, "|---" * 7 + "|", *rows()]) + "\n"
+    text = "\n".join(["# Coverage of all families", "", HEAD, "|---" * 8 + "|", *rows()]) + "\n"
     (RESULTS / "families.md").write_text(text, encoding="utf-8")
 
 

@@ -99,7 +99,8 @@ def measured(case: Case, exporter: str, kind: str) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         file, plain = Path(folder, "kit.onnx"), Path(folder, "plain.onnx")
-        answers["export"] = write(case, exporter, "default", file, names)[2]
+        report = write(case, exporter, "default", file, names)
+        answers["export"] = report.verdict if report is not None else ""
         for tool in tools():
             answers[tool] = judged(case, file, tool, kind, names)
             if answers[tool]["verdict"] not in ("right", "close", "far"):  # far: small layers, random weights

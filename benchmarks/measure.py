@@ -22,8 +22,10 @@ from benchmarks import forked
 from benchmarks.case import Case
 from benchmarks.declared import as_printed
 from benchmarks.steady import in_order, movement
+from onnxpatch import Report
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile import size_bounds
+from onnxpatch.onnxfile.limits import peak_of_process
 from onnxpatch.onnxfile.runtimes.openvino import run_error
 from onnxpatch.onnxfile.size_bounds import SizeBound
 
@@ -52,6 +54,8 @@ class Outcome:
     unsteady: no verdict, eager's own answer differs as much when its input moves by one rounding.
     attempts: how many onnxpatch.export made; call: what makes the file at once, by its report.
     openvino: the verdict of OpenVINO on a file that is right in onnxruntime, where it was asked; openvino_reason: why.
+    peak: bytes that eager's operators took at the peak of any run, limit: what one might take, by the kit's report.
+    process: bytes that the process, or one that it started, took at most beside what it had before the export.
     """
 
     verdict: str
@@ -63,6 +67,9 @@ class Outcome:
     call: str = ""
     openvino: str = ""
     openvino_reason: str = ""
+    peak: float | None = None
+    limit: float | None = None
+    process: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -89,23 +96,19 @@ def dynamic_axes(case: Case, names: list[str]) -> dict[str, dict[int, str]]:
     return {name: spec for name, spec in zip(names, specs, strict=True) if spec}
 
 
-def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> tuple[int, str, str]:
-    """Export to ``path``; raises whatever the exporter raises.
-
-    Returns (attempts made, the call that needs one, what the kit says of the file or '').
-    """
+def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> Report | None:
+    """Export to ``path``, with the kit's report where it has one; raises whatever the exporter raises."""
     args = copy.deepcopy(case.inputs[0])
     if kit in ("export", "branches", "default", "called", AUTO, NARROW):
         import onnxpatch
 
-        report = onnxpatch.export(
+        return onnxpatch.export(
             case.model, args, str(path), exporter=exporter, dynamic_shapes=case.dynamic_shapes, input_names=names,
             opset_version=OPSET, branches=kit == "branches",
             attempts="asked" if kit in ("export", "branches") else "auto",
             # most tables count what is right at every size
             bounds={NARROW: "narrow", "called": None}.get(kit, "never"),
         )  # fmt: skip
-        return len(report.attempts), report.call, report.verdict
     with patched(case.model, exporter, kit):
         if exporter == "dynamo":
             torch.onnx.export(case.model, args, path, dynamo=True, dynamic_shapes=case.dynamic_shapes,
@@ -113,7 +116,7 @@ def write(case: Case, exporter: str, kit: str, path: Path, names: list[str]) -> 
         else:
             torch.onnx.export(case.model, args, str(path), dynamo=False, dynamic_axes=dynamic_axes(case, names),
                               input_names=names, opset_version=OPSET)  # fmt: skip
-    return 1, "", ""
+    return None
 
 
 @contextlib.contextmanager
@@ -266,23 +269,43 @@ def measure(case: Case, exporter: str, kit: str, openvino: bool = False) -> Outc
         reference = copy.deepcopy(case.model)
         wanted = [tensors(reference(*copy.deepcopy(args))) for args in case.inputs]
     names = [f"in{i}" for i in range(len(tensors(case.inputs[0])))]
+    before = peak_from_here()
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder) / "model.onnx"
         try:
             again = kit.replace("declared", "default")
             export = lambda asked: write(asked, exporter, again, path, names)  # noqa: E731
-            attempts, call, verdict = as_printed(case, export) if kit == "declared" else export(case)
+            report = as_printed(case, export) if kit == "declared" else export(case)
         except Exception as error:
-            tried = len(getattr(error, "attempts", ())) or 1
-            return Outcome("refused", brief(error), seconds=time.perf_counter() - started, attempts=tried)
-        seconds = time.perf_counter() - started
+            said = getattr(error, "report", None)
+            return Outcome(
+                "refused", brief(error), seconds=time.perf_counter() - started,
+                attempts=len(getattr(error, "attempts", ())) or 1, **memory(said, before),
+            )  # fmt: skip
+        seconds, took = time.perf_counter() - started, memory(report, before)
         outcome = judge(path, case, wanted, names)
-        if outcome.verdict == "right" and verdict == "unproven":
+        if outcome.verdict == "right" and report is not None and report.verdict == "unproven":
             outcome = dataclasses.replace(
                 outcome, verdict="unproven", reason="no other size of a dimension was compared"
             )
         if openvino and outcome.verdict == "right":
             outcome.openvino, outcome.openvino_reason = second_opinion(path, case, wanted, names)
-    outcome.seconds, outcome.attempts, outcome.call = seconds, attempts, call
+    outcome = dataclasses.replace(outcome, seconds=seconds, attempts=1, **took)
+    if report is not None:
+        outcome.attempts, outcome.call = len(report.attempts), report.call
     return outcome
+
+
+def peak_from_here() -> int:
+    """Bytes that the process has now. Its peak is counted from here on, where Linux lets it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak_of_process() or 0
+
+
+def memory(report: Report | None, before: int) -> dict[str, float | None]:
+    """What an export took, as in Outcome. before: what the process had."""
+    said = report.memory if report is not None else {}
+    most = max(peak_of_process() or 0, peak_of_process(children=True) or 0)
+    return {"peak": said.get("peak"), "limit": said.get("limit"), "process": most - before if most else None}

@@ -44,7 +44,7 @@ def document(name: str, found: list[Answer], only: str = "", every: int = 1) -> 
     part = [f"A part of the family: the cases named {', '.join(only.split('|'))}.", ""] if only else []
     part += [f"A sample of the family: one case in {every}.", ""] if every > 1 else []
     parts = [f"# Coverage: {name}", "", f"Versions: {versions(name)}.", "", *part, *totals(found), "", *times(found)]
-    parts += ["", *attempts(found), *in_openvino(found), *details(found)]
+    parts += ["", *memory(found), *attempts(found), *in_openvino(found), *details(found)]
     if left := reasons(found):
         parts += ["", "## Not right with the kit", "", *left]
     if left_out := getattr(family(name), "LEFT_OUT", {}):
@@ -79,11 +79,15 @@ def totals(found: list[Answer]) -> list[str]:
         if any(a["verdict"] == verdict for a in found):
             shown[verdict] = words
     heads = [*shown.values(), "plain right, with the kit not", "exports"]
+    heads += ["most memory, MB"] if any(a.get("process") for a in found) else []
     lines = [f"| exporter | | {' | '.join(heads)} |", "|---" * (len(heads) + 2) + "|"]
     for column in columns(found):
         mine = [a["verdict"] for a in by_case(found, column).values()]
         counts = [str(mine.count(verdict)) for verdict in shown]
         counts += ["" if column[1] in ("plain", "static") else str(len(lost(found, column))), str(len(mine))]
+        if heads[-1] != "exports":
+            most = max(a.get("process") or 0 for a in by_case(found, column).values())
+            counts.append(f"{most / 1e6:.0f}" if most else "")
         lines.append(f"| {column[0]} | {LABEL[column[1]]} | {' | '.join(counts)} |")
     named = {c: lost(found, c) for c in columns(found) if c[1] not in ("plain", "static")}
     rows = [f"- {exporter}, {LABEL[kit]}: {', '.join(names)}" for (exporter, kit), names in named.items() if names]
@@ -104,6 +108,23 @@ def times(found: list[Answer]) -> list[str]:
         figures = f"{median(theirs):.2f} | {median(ours):.2f} | {ratio:.2f}"
         lines.append(f"| {exporter} | {label} | {len(both)} | {figures} |")
     return ["Export times, medians:", "", *lines] if len(lines) > 2 else []
+
+
+def memory(found: list[Answer]) -> list[str]:
+    """The exports that took the most, and whether a run of eager took more than the report's limit."""
+    known = [a for a in found if a.get("process")]
+    if not known:
+        return []
+    said = [a for a in known if a.get("peak")]
+    beyond = [a["case"] for a in said if a.get("limit") and a["peak"] > a["limit"]]
+    lines = [f"Memory of the process beside what it had. Of {len(said)} exports whose report has the peak of eager's "
+             f"runs, {len(beyond) or 'none'} had one above its limit{': ' if beyond else ''}{', '.join(beyond)}. "
+             "The most:", ""]  # fmt: skip
+    largest = sorted(known, key=lambda a: a["process"], reverse=True)[:5]
+    for one in largest:
+        runs = f", a run of eager {one['peak'] / 1e6:.0f}" if one.get("peak") else ""
+        lines.append(f"- {one['case']}, {one['exporter']}, {LABEL[one['kit']]}: {one['process'] / 1e6:.0f} MB{runs}")
+    return [*lines, ""]
 
 
 def in_openvino(found: list[Answer]) -> list[str]:

@@ -72,7 +72,7 @@ def test_the_summary_is_the_sum_of_the_measured_tables():
         text = (ROOT / "benchmarks" / "results" / f"coverage_{subject}.md").read_text(encoding="utf-8")
         head, *rows = [[cell.strip() for cell in line.strip("| ").split("|")] for line in table(text)]
         for exporter, how, *numbers in rows[1:]:
-            found = dict(zip(head[2:], map(int, numbers), strict=True))
+            found = dict(zip(head[2:], (int(n or 0) for n in numbers), strict=True))
             row = [found[name] for name in ("right", "silently wrong", "refused")] + [found.get("eager unsteady", 0)]
             before = totals.setdefault((exporter, how), [0, 0, 0, 0])
             totals[exporter, how] = [a + b for a, b in zip(before, row, strict=True)]

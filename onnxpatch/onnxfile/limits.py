@@ -109,11 +109,14 @@ def out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or _REFUSED.search(said_by(error)[:2000]) is not None
 
 
-def peak_of_process() -> int | None:
-    """The most bytes that this process has had in memory so far; None where the system does not say (Windows)."""
+def peak_of_process(children: bool = False) -> int | None:
+    """The most bytes that this process has had in memory so far; None where the system does not say (Windows).
+
+    children: the most that one of those had that it started and that have ended.
+    """
     if resource is None:
         return None
-    peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak: int = resource.getrusage(resource.RUSAGE_CHILDREN if children else resource.RUSAGE_SELF).ru_maxrss
     return peak * (1 if os.uname().sysname == "Darwin" else 1024)
 
 
