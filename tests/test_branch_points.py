@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.branch_points import branch_points, over
 
 
+@pytest.mark.quick  # what every change can break
 def test_no_function_has_many_branch_points():
     assert not over(), "\n".join(f"{count} {place}" for count, place in over())
 

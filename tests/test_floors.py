@@ -88,6 +88,7 @@ def test_patches_import_public_names_and_what_is_for_them_and_nobody_imports_a_p
     assert not wrong, "\n" + "\n".join(wrong)
 
 
+@pytest.mark.quick  # what every change can break
 def test_only_the_room_for_it_reaches_for_private_names_of_torch():
     root = Path(onnxpatch.__file__).parents[1]
     files = [*(root / "onnxpatch").rglob("*.py"), *(root / "patches").rglob("*.py")]

@@ -59,6 +59,7 @@ def test_importing_the_kit_imports_no_library_that_it_patches():
     assert printed(code) == "set()"
 
 
+@pytest.mark.quick  # what every change can break
 def test_importing_the_kit_costs_under_a_fifth_of_a_second_beyond_torch():
     """Of the processor, so that what else the machine does is not counted."""
     code = "import torch, time; start = time.process_time(); import onnxpatch; print(time.process_time() - start)"

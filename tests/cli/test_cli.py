@@ -116,6 +116,7 @@ def test_plan_as_json(place):
     assert told["swaps"] == []
 
 
+@pytest.mark.quick  # the only test of the command
 def test_ops_knows_what_is_missing():
     told = json.loads(run("ops", "_upsample_bicubic2d_aa", "--json").stdout)
     assert told["operators"][0]["dynamo"] == "translated"

@@ -83,6 +83,7 @@ def places_of(names, run):
     return numbers
 
 
+@pytest.mark.quick  # what restoring rests on
 def test_an_interrupt_at_each_line_around_a_stand_in():
     model = Net().eval().requires_grad_(False)
     numbers = places_of({"_called", "entered", "put_in_force", "claim", "_release"}, lambda: plain(model, "trace"))

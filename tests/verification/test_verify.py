@@ -55,6 +55,7 @@ def test_an_input_without_dimensions_has_none_in_the_runtime(number: Any) -> Non
     assert onnxpatch.export(From().eval(), args, dynamic_shapes=({0: "n"}, None), **asked).ok
 
 
+@pytest.mark.quick  # what the proof is for
 def test_dropped_guard_is_named_with_the_sizes_that_break_it(tmp_path: Path) -> None:
     model, x = BatchBranch(), torch.randn(2, 3)
     file = plain(model, (x,), tmp_path / "m.onnx", dynamo=True, dynamic_shapes=({0: "b"},))
