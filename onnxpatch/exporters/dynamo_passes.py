@@ -2,7 +2,7 @@
 
 x.sum(-1)                      of float16: torch adds up in float32, and leaves out the way back for an output
 math.ceil(n * 0.3)             of a size: the exporter writes it in float32, and rounds another number than Python
-prims.hypot                    and others into which torch takes functions apart, which have no translation
+prims.prod                     and others into which torch takes functions apart, which have no translation
 for i in range(1, n): ...      onnxruntime refuses a Scan of no rows, n = 1; a Loop of no rounds it runs
 
 Where a fraction of sizes is made a whole number again (`ceil`, `floor`, `trunc`, `round`), it is computed once more
@@ -142,10 +142,6 @@ def _round(self: Any, *digits: object) -> object:
 
 
 # ------------------------------------------------------------------ primitives that torch takes functions apart into
-def _hypot(x: Any, y: Any) -> object:
-    return op.Sqrt(op.Add(op.Mul(x, x), op.Mul(y, y)))
-
-
 def _prod(inp: Any, dims: Sequence[int] | None = None, output_dtype: int | None = None) -> object:
     x: Any = inp if output_dtype in (None, -1) else op.Cast(inp, to=output_dtype)
     axes: Any = op.Constant(value_ints=list(dims)) if dims else None
@@ -154,7 +150,7 @@ def _prod(inp: Any, dims: Sequence[int] | None = None, output_dtype: int | None 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     math.ceil: _ceil, math.floor: _floor, math.trunc: _trunc, round: _round,
-    torch.ops.prims.hypot.default: _hypot, torch.ops.prims.prod.default: _prod,
+    torch.ops.prims.prod.default: _prod,
     torch.ops.prims.view_of.default: lambda a: op.Identity(a), torch.ops.aten.sym_numel.default: lambda a: op.Size(a),
 }  # fmt: skip
 """For torch.onnx.export's `custom_translation_table`."""

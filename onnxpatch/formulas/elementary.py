@@ -54,6 +54,16 @@ def expm1(x: Tensor) -> Tensor:
     return torch.where(x.abs() < 1, torch.tanh(x / 2) * (grown + 1), grown - 1)
 
 
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    """sqrt(x**2 + y**2), where a square is beyond the floats, too."""
+    x, y = x.abs(), y.abs()
+    most = torch.maximum(x, y)
+    share = torch.minimum(x, y) / torch.where(most == 0, torch.ones_like(most), most)
+    # An infinity counts beside NaN, too.
+    infinite = torch.isinf(x) | torch.isinf(y)
+    return torch.where(infinite, torch.full_like(most, math.inf), most * torch.sqrt(1 + share * share))
+
+
 def erfc_scaled(size: Tensor) -> Tensor:
     """exp(x**2) erfc(x), of a positive x."""
     t = 2 / (2 + size)

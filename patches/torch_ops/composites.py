@@ -196,7 +196,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "adjoint": transposed,
     "deg2rad": lambda x: x * (torch.pi / 180),
     "rad2deg": lambda x: x * (180 / torch.pi),
-    "hypot": lambda x, y: torch.sqrt(x * x + y * y),
     "sinc": lambda x: torch.where(x == 0, torch.ones_like(x), torch.sin(torch.pi * x) / (torch.pi * x)),
     "heaviside": lambda x, values: torch.where(x == 0, values, (x > 0).to(x.dtype)),
     "copysign": copysign,

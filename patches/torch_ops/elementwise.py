@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import Proof, exporting, op, running_model, untraced
-from onnxpatch.formulas.elementary import softplus
+from onnxpatch import Proof, exporting, missing, op, running_model, untraced
+from onnxpatch.formulas.elementary import hypot, softplus
 from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.proof_cases import numbers
 from onnxpatch.formulas.symbolic import constant, function_name, symbolic, unrecorded
@@ -265,6 +265,27 @@ op(
     tries=_holes,
     case=lambda x: functional.softshrink(x, 0.7),
     to=lambda x, lambd=0.5: x - x.clamp(-lambd, lambd),
+)
+
+
+def _far_apart(b: int, n: int) -> tuple[Tensor, Tensor]:
+    """From 1e-25 to 1e25, and 0, infinities and NaN."""
+    some = torch.tensor([0.0, 1e25, -1e-25, math.inf, 3.0, math.nan, -1e-40])
+    return some.repeat(b, n)[:, :n], some.repeat_interleave(7).repeat(b, n)[:, :n]
+
+
+def _hypotenuses(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    found = torch.hypot(x, y)
+    return (found, torch.where(found > 1e-20, 0, found) * 1e20, torch.where(found < 1e9, found, 0), x.hypot(y[:1]))
+
+
+op(
+    "hypot",
+    why=missing("aten::hypot", "prims::hypot"),
+    tries=_far_apart,
+    sizes=((2, 49), (3, 60), (1, 48)),
+    case=_hypotenuses,
+    to=hypot,
 )
 
 
