@@ -197,7 +197,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "deg2rad": lambda x: x * (torch.pi / 180),
     "rad2deg": lambda x: x * (180 / torch.pi),
     "sinc": lambda x: torch.where(x == 0, torch.ones_like(x), torch.sin(torch.pi * x) / (torch.pi * x)),
-    "heaviside": lambda x, values: torch.where(x == 0, values, (x > 0).to(x.dtype)),
     "copysign": copysign,
     "exp2": lambda x: torch.pow(2.0, x),
     "sgn": torch.sign,

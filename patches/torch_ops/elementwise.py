@@ -289,6 +289,16 @@ op(
 )
 
 
+op(
+    "heaviside",
+    why="aten::heaviside is not supported; 1 of NaN under dynamo, where eager has 0",
+    reason="heaviside|relative error",
+    tries=_holes,
+    case=lambda x: torch.heaviside(x, x[:1] - 1) + torch.heaviside(x.round(), torch.tensor(0.5)),
+    to=lambda x, values: torch.where(x == 0, values, (x > 0).to(x.dtype)),
+)
+
+
 op("positive", why=untraced("aten::positive"), tries=numbers, case=lambda x: (+x, x.positive()), to=lambda x: x.clone())
 
 

@@ -45,7 +45,8 @@ def fractional_max(
     rank = 3 if "3d" in original.__name__ else 2
     each = [list(n) if isinstance(n, tuple | list) else [n] * rank for n in (kernel_size, output_size, output_ratio)]
     x = input.flatten(0, -rank - 1)
-    drawn = torch.rand_like(x.flatten(1)[:, :rank]) if _random_samples is None else _random_samples.reshape(-1, rank)
+    drawn = torch.rand([x.shape[0], rank], dtype=x.dtype) if _random_samples is None else _random_samples
+    drawn = drawn.reshape(-1, rank).to(x.device)
     drawn = drawn.flip(1) if rank == 2 else drawn  # of a map the first number is for its rows
     for at, (width, size, ratio) in enumerate(zip(*each, strict=True)):
         length = counted(x.shape[at + 1], x)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import op, untraced
+from onnxpatch import missing, op
 from onnxpatch.formulas import elementary
 from onnxpatch.formulas.elementary import reduced, softplus
 from onnxpatch.formulas.proof_cases import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs, shares
@@ -77,8 +77,13 @@ def multilabel_soft_margin_loss(
 Elements = Callable[..., Tensor]
 
 
-def _loss(tries: Callable[..., Any], case: Callable[..., Any] | None = None) -> Callable[[Elements], Elements]:
-    """A row for the loss of the function's name: it computes that of each element or row, and gets no `reduction`."""
+def _loss(
+    tries: Callable[..., Any], case: Callable[..., Any] | None = None, both: bool = False
+) -> Callable[[Elements], Elements]:
+    """A row for the loss of the function's name: it computes that of each element or row, and gets no `reduction`.
+
+    both: under dynamo, too, where a NaN is counted.
+    """
 
     def declare(elements: Elements) -> Elements:
         function = getattr(functional, elements.__name__)
@@ -94,7 +99,9 @@ def _loss(tries: Callable[..., Any], case: Callable[..., Any] | None = None) -> 
 
         loss.__signature__ = parameters  # type: ignore[attr-defined]
         name = elements.__name__
-        op(f"nn.functional.{name}", why=untraced(f"aten::{name}"), tries=tries, case=case or function, to=loss)
+        why = missing(f"aten::{name}", exporters=("dynamo", "trace") if both else ("trace",))
+        reason = f"aten::{name}|non-finite"
+        op(f"nn.functional.{name}", why=why, reason=reason, tries=tries, case=case or function, to=loss)
         return elements
 
     return declare
@@ -113,6 +120,11 @@ def _rows(b: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
 def _classes(b: int, n: int) -> tuple[Tensor, Tensor]:
     """Scores of n classes, and a class for each row."""
     return torch.randn(b, n), torch.randint(0, n, (b,))
+
+
+def _first_unknown(x: Tensor) -> Tensor:
+    """The number in the corner is NaN."""
+    return torch.where(torch.arange(x.numel()).reshape(x.shape) == 0, torch.nan, x)
 
 
 @_loss(
@@ -214,7 +226,7 @@ def _above(x: Tensor) -> Tensor:
     return torch.where(x > 0, x, torch.zeros_like(x))
 
 
-@_loss(_classes)
+@_loss(lambda b, n: (_first_unknown(_classes(b, n)[0]), _classes(b, n)[1]), both=True)
 def multi_margin_loss(
     input: Tensor, target: Tensor, p: int = 1, margin: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
@@ -234,7 +246,7 @@ def _several(b: int, n: int) -> tuple[Tensor, Tensor]:
     return torch.randn(b, n), torch.stack([torch.randperm(n) - (torch.arange(n) == n // 2) * (n + 5) for _ in range(b)])
 
 
-@_loss(lambda b, n: (_several(b, n)[0], _several(b, n)[1].clamp(min=-1)))
+@_loss(lambda b, n: (_first_unknown(_several(b, n)[0]), _several(b, n)[1].clamp(min=-1)), both=True)
 def multilabel_margin_loss(input: Tensor, target: Tensor) -> Tensor:
     """By how much the classes that a row does not have come near those that it has: n * n differences a row."""
     if input.dim() == 1:
