@@ -218,9 +218,9 @@ def main() -> None:
             runtimes["OpenVINO"] = "openvino"
         if asked.web:
             from benchmarks.web_runtime import Web
-            from onnxpatch.onnxfile.runtimes import known
+            from onnxpatch.onnxfile import runtime
 
-            known.runtimes()[0][Web.name] = Web(asked.web)
+            runtime.runtimes()[0][Web.name] = Web(asked.web)
             runtimes[Web.name] = Web.name
         for kind, files in (*singles(asked.folder), *folders(asked.folder)):
             if any(part in kind for part in asked.only.split("|")):

@@ -9,7 +9,7 @@ from typing import Any
 
 from onnxpatch.cli import json_types
 from onnxpatch.diagnosis.proof_trial import TOLERANCE
-from onnxpatch.html.code import original, source
+from onnxpatch.html.planned import original, source
 from onnxpatch.patching.registry import REGISTRY, Patch
 from onnxpatch.results.schema import diagnosis_schema, report_schema, schema_of
 

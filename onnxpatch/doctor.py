@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.diagnosis.parts.failing_part import RecordedPart, recorded_part
-from onnxpatch.diagnosis.parts.part_trials import Progress
+from onnxpatch.diagnosis.parts.part_trials import Progress, RecordedPart, recorded_part
 from onnxpatch.diagnosis.parts.search import Search
 from onnxpatch.diagnosis.treatment import treat
 from onnxpatch.diagnosis.trial import Subject
@@ -25,7 +24,7 @@ from onnxpatch.exporters.artifact import write_text
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_number
-from onnxpatch.messages.progress import shown
+from onnxpatch.messages.text import shown
 from onnxpatch.patching.fingerprints import fingerprint
 from onnxpatch.patching.forward_state import process_state_kept
 from onnxpatch.patching.registry import REGISTRY, Registry

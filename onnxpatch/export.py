@@ -10,22 +10,21 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from onnxpatch.attempts.attempt import Attempt
-from onnxpatch.attempts.attempt_log import AttemptLog
+from onnxpatch.attempts.attempt_log import AttemptLog, Prefer, best_of
 from onnxpatch.attempts.course import better_than_plain, first_right, refusal
 from onnxpatch.attempts.narrowed import Bounds, narrowed
 from onnxpatch.attempts.one_attempt import ExportContext, Proven
-from onnxpatch.attempts.preference import Prefer, best_of
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, requested_exporters, split_options
 from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.modules import other_in_eval, weights_brought
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable
-from onnxpatch.messages.progress import shown
+from onnxpatch.messages.text import shown
 from onnxpatch.onnxfile.mapped_weights import bytes_beside
+from onnxpatch.onnxfile.metadata import UNTRIED, append
+from onnxpatch.onnxfile.runtime import chosen
 from onnxpatch.onnxfile.runtimes.interface import Provider
-from onnxpatch.onnxfile.runtimes.known import chosen
-from onnxpatch.onnxfile.stamp import UNTRIED, append
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators

@@ -17,8 +17,8 @@ from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
 from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
-from onnxpatch.messages.progress import shown
-from onnxpatch.onnxfile import stamp
+from onnxpatch.messages.text import shown
+from onnxpatch.onnxfile import metadata
 from onnxpatch.onnxfile.graph import narrowed
 from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.mapped_weights import bytes_of
@@ -164,7 +164,7 @@ def _conditions(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec], bu
 
 
 def _notes(graph: Graph, feed: Feed, model: torch.nn.Module, inputs: Inputs) -> Iterator[str]:
-    made = stamp.read(graph.proto)
+    made = metadata.read(graph.proto)
     if made is not None:
         yield made.sentence()
     if getattr(model, "training", False):

@@ -35,7 +35,7 @@ broken-runtime = acme_kit:NoSuchRuntime
 """
 ASKED = """
 import onnxpatch
-from onnxpatch.onnxfile.runtimes.known import runtimes
+from onnxpatch.onnxfile.runtime import runtimes
 assert "acme-doubling" in onnxpatch.REGISTRY and len(list(onnxpatch.REGISTRY)) > 50
 assert [name for name in onnxpatch.REGISTRY.failures if "broken-patches" in name], onnxpatch.REGISTRY.failures
 found, failures = runtimes()
@@ -85,7 +85,7 @@ def test_the_wheel_and_the_source_distribution_are_whole(plug_in: Path, tmp_path
     with tarfile.open(next(built.glob("*.tar.gz"))) as files:
         names = {name.partition("/")[2] for name in files.getnames()}
     assert names >= {"CHANGELOG.md", "docs/index.md", "examples/demo.py", "tests/conftest.py", "README.md", "LICENSE"}
-    assert names >= {"noxfile.py", "benchmarks/proofs.py", "SECURITY.md", "patches/einops/layers.py", "mkdocs.yml"}
+    assert names >= {"noxfile.py", "benchmarks/proofs.py", "SECURITY.md", "patches/einops/functions.py", "mkdocs.yml"}
     metadata = next(installed.glob("*.dist-info/METADATA")).read_text(encoding="utf-8")
     for field in ("Author", "Project-URL", "License-Expression", "Requires-Python", "Description-Content-Type"):
         assert f"\n{field}: " in metadata, metadata[:2000]

@@ -11,7 +11,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.graph_inputs import UnmatchedError, matched_arguments
+from onnxpatch.session import UnmatchedError, matched_arguments
 
 pytestmark = pytest.mark.exports
 

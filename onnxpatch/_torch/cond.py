@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.trace_state import tracing_parts, untraced
+from onnxpatch._torch.function_modes import tracing_parts, untraced
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # `FakeWorld` names symbols after a number: the place of the input, or for sizes that could not be computed from those

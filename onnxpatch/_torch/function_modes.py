@@ -1,5 +1,5 @@
-"""Function modes: which functions they see, under which key and name; and modes in which an export goes on where a
-model catches an error of torch (`try: ... except RuntimeError:`). By these APIs:
+"""Function modes, and a running trace: which functions a mode sees, a pause of the trace, and modes in which an export
+goes on where a model catches an error of torch (`try: ... except RuntimeError:`). By these APIs:
 
 - `torch.overrides.get_overridable_functions` (public) says which functions a TorchFunctionMode sees.
 - `torch._C.DisableTorchFunction` runs a block past every mode, as `torch.overrides` itself does. If it moves, patches
@@ -9,7 +9,13 @@ model catches an error of torch (`try: ... except RuntimeError:`). By these APIs
   leaves it active; where these have moved, it stays.
 - torch.jit.trace: `torch._C._get_tracing_state`, its setter, and `TracingState.graph`. The tracer sets its state aside
   during a call and does not restore it when the call raises; the process then dies of a null pointer (signal 11). If
-  these move, a model that catches an error fails with AttributeError.
+  these move, a model that catches an error, stored constants, layer norm over a size read off its input, nodes that the
+  kit writes, and branches fail with AttributeError under the trace exporter.
+- `torch._C.OptionalType.ofTensor` gives a `prim::Constant` the type "no tensor", which the exporter writes as an
+  omitted input. If it moves, patches that omit an input in the middle (Resize without regions, Clip without a bound)
+  fail with AttributeError under the trace exporter; nothing else uses it.
+- The graph that a symbolic function gets is a `GraphContext`: a dataclass with the `block` into which `op` writes, and
+  a block is a side of an `If`. If they move, Fourier transforms of a dynamic length fail under the trace exporter.
 - torch.export: `get_proxy_mode`, its tracer's `graph`, `module_stack` and `call_module`. Nodes of a call that raised
   stay in the graph, and modules left by an exception stay on the stack. If these move, a model that catches an error is
   refused ("Unexpected key", or its own error), and so are branches that end in an exception.
@@ -18,10 +24,12 @@ model catches an error of torch (`try: ... except RuntimeError:`). By these APIs
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
+import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -201,3 +209,65 @@ def _proxy_tracer() -> object:
     from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
     return getattr(get_proxy_mode(), "tracer", None)
+
+
+def running_trace() -> object:
+    """The trace that runs at the moment, the same object each time while somebody holds it; None where none runs."""
+    return torch._C._get_tracing_state()
+
+
+class _Parts(threading.local):
+    depth = 0
+
+
+_parts = _Parts()
+
+
+@contextlib.contextmanager
+def tracing_parts() -> Iterator[None]:
+    """A context in which bodies of loops and sides of an `If` are traced, each by itself."""
+    before = _parts.depth
+    with undone(lambda: setattr(_parts, "depth", before)):
+        _parts.depth = before + 1
+        yield
+
+
+def traces_a_part() -> bool:
+    """Whether the running trace is one of a loop's body or of a side of an `If`, and not the export's."""
+    return _parts.depth > 0
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """A context in which torch.jit.trace records nothing. Another trace may run inside it."""
+    state = torch._C._get_tracing_state()
+    with undone(lambda: torch._C._set_tracing_state(state)):  # type: ignore[attr-defined]
+        torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
+        yield
+
+
+@contextlib.contextmanager
+def tracing_paused() -> Iterator[None]:
+    """As `untraced`, and without torch function modes."""
+    # The kit's own modes would take what runs inside for calls of the model.
+    with untraced(), unseen():
+        yield
+
+
+def absent_input(graph: Any) -> object:
+    """A value of the graph for an optional input that is omitted.
+
+    graph: the first argument of a symbolic function; its `op` adds a node.
+    """
+    none = graph.op("prim::Constant")
+    none.setType(torch._C.OptionalType.ofTensor())
+    return none
+
+
+def if_node(graph: Any, condition: Any, sides: Sequence[Callable[[Any], Any]]) -> Any:
+    """An If with one output. sides: called with the graph whose `op` writes into that side; each returns its value."""
+    made = graph.op("If", condition)
+    for side in sides:
+        block = made.node().addBlock()
+        block.registerOutput(side(dataclasses.replace(graph, block=block)))
+    return made

@@ -1,5 +1,14 @@
-"""Private torch APIs that list operators: those with an ONNX translation, and those in torch's own tests.
+"""Which operators have an ONNX translation, which are new, and how a captured program is rid of those without one.
 
+Between capture and translation torch traces the whole program twice more, to replace operators that have no
+translation. That takes longer than the capture. In most models these are a few that change no value, or that have a
+twin (`operator_rules`), and blocks under `torch.no_grad()`. Here they are written as torch's second trace writes them,
+each in its place. A program with anything else, a branch say, is left to torch. Private torch APIs:
+
+- `torch.onnx._internal.exporter._fx_passes.decompose_with_registry`: replaced in this thread. If it moves, torch
+  decomposes every program.
+- `torch._C._dispatch_has_kernel_for_dispatch_key` tells which operators torch writes in terms of others. If it moves,
+  the same.
 - `torch.onnx._internal.exporter` (its registry and decompositions), `torch.onnx._internal.torchscript_exporter` (its
   symbolics) and `torch._C._dispatch_get_all_op_names` have the tables. If they move, `onnxpatch ops` is empty and says
   so; nothing else uses them.
@@ -9,6 +18,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 import re
@@ -17,6 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import fx
+
+from onnxpatch._torch.one_export import Replaced
+from onnxpatch._torch.operator_rules import CONDITIONS, RULES, SIZED
 
 # OpInfo("abs", ...), UnaryUfuncInfo(\n    "sin", ...
 _ENTRY = re.compile(r"\w*Info\(\s*(?:name=)?['\"](?!_refs|Test)([\w.]+)['\"]")
@@ -102,3 +116,160 @@ def tested_operators() -> frozenset[str]:
     files = home / "common_methods_invocations.py", *(home / "opinfo" / "definitions").glob("*.py")
     texts = (file.read_text(encoding="utf-8") for file in files if file.exists())
     return frozenset(name for text in texts for name in _ENTRY.findall(text))
+
+
+__all__ = ["few_decompositions"]
+
+# torch's exporter removes them from the program after the decomposition.
+_CHECKS = frozenset(
+    {
+        "aten::_assert_async", "aten::_assert_scalar", "aten::_assert_tensor_metadata",
+        "aten::sym_constrain_range_for_size",
+    }
+)  # fmt: skip
+_TAG = torch.Tag.maybe_aliasing_or_mutating
+
+
+def few_decompositions() -> contextlib.AbstractContextManager[None]:
+    """A context in which a dynamo export in this thread traces a program again only where it must."""
+    return _REPLACED.held()
+
+
+def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
+    def decompose(program: Any, registry: Any) -> Any:
+        if not _REPLACED.here():
+            return original(program, registry)
+        if not rewritten(program, registry):
+            program = original(program, registry)
+            _strides_as_sizes(program.graph_module)
+        return program
+
+    return decompose
+
+
+_REPLACED = Replaced("torch.onnx._internal.exporter._fx_passes.decompose_with_registry", _rewriting)
+
+
+def rewritten(program: Any, registry: Any) -> bool:
+    """Write what has no translation in terms of what has; False, and nothing is changed, where torch must do it."""
+    module = program.graph_module
+    try:
+        if not all(_known(module, node, registry) for node in module.graph.nodes):
+            return False
+    except AttributeError:  # a private API has moved
+        return False
+    for node in list(module.graph.nodes):
+        if _is_block(node):
+            _inline(program, node)
+    for node in list(module.graph.nodes):
+        rule = RULES.get(node.target) if node.op == "call_function" else None
+        if rule is not None and not _is_the_users(node.target, registry):
+            rule(node)
+    module.graph.eliminate_dead_code()
+    return True
+
+
+def _strides_as_sizes(program: fx.GraphModule) -> None:
+    """Read a size where a trace reads it from a stride: the rows of a square matrix, in the body of a loop.
+
+    ONNX knows no strides.
+    """
+    blocks = [one for one in program.modules() if isinstance(one, fx.GraphModule)]
+    for node in [node for block in blocks for node in block.graph.nodes]:
+        if node.target is torch.ops.aten.sym_stride.int:
+            tensor, axis = node.args
+            value = tensor.meta["val"]
+            stride = str(value.stride(axis))
+            same = next((at for at, size in enumerate(value.shape) if str(size) == stride), None)
+            if same is not None:
+                node.target, node.args = torch.ops.aten.sym_size.int, (tensor, same)
+
+
+def _known(module: fx.GraphModule, node: fx.Node, registry: Any) -> bool:
+    """Whether the node has a translation as it is, or is rewritten here."""
+    # A capture may have removed a node and not told those that it reads.
+    if any(node not in one.users for one in node.all_input_nodes):
+        return False
+    if node.op == "get_attr":  # the body of a block, which is looked at where the block is
+        return all(_is_block(user) for user in node.users)
+    if node.op != "call_function":
+        return node.op in ("placeholder", "output")
+    if _is_block(node):
+        body = _body(module, node)
+        return body is not None and all(_known_in_block(body, one, registry) for one in body.graph.nodes)
+    if not isinstance(node.target, torch._ops.OpOverload):  # arithmetic of sizes, and parts of several results
+        # torch.vmap and torch.func.grad stand in a capture as they are called: the second trace carries them out.
+        functorch = getattr(node.target, "__module__", "").startswith("torch._functorch")
+        return not functorch and not isinstance(node.target, torch._ops.HigherOrderOperator)
+    return _has_translation(node, node.target, registry)
+
+
+def _has_translation(node: fx.Node, operator: torch._ops.OpOverload, registry: Any) -> bool:
+    if operator in RULES:
+        condition = CONDITIONS.get(operator)
+        return condition is None or condition(node)
+    if operator._schema.name in _CHECKS:
+        return True
+    return not operator._schema.is_mutable and registry.is_registered(operator) and not _is_taken_apart(operator)
+
+
+def _known_in_block(body: fx.GraphModule, node: fx.Node, registry: Any) -> bool:
+    # Where sizes come from is looked for in the graph that a node is in.
+    return not _is_block(node) and node.target not in SIZED and _known(body, node, registry)
+
+
+def _is_the_users(target: Any, registry: Any) -> bool:
+    """Whether the caller gave a translation, and torch would let it see the operator."""
+    custom = any(one.is_custom for one in registry.get_decomps(target))
+    return custom and not target._schema.is_mutable and not _is_taken_apart(target)
+
+
+def _is_taken_apart(target: Any) -> bool:
+    """Whether torch writes the operator in terms of others although it has a translation.
+
+    As torch.export does with all that may give out its input.
+    """
+    schema = target._schema
+    if not any(one.alias_info is not None for one in schema.arguments) and _TAG not in target.tags:
+        return False
+    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
+
+
+# ------------------------------------------------------------------ blocks
+def _is_block(node: fx.Node) -> bool:
+    """Whether the node is the body of `with torch.no_grad():`, its opposite, or autocast switched off."""
+    name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
+    return name == "wrap_with_set_grad_enabled" or (name == "wrap_with_autocast" and node.args[2] is False)
+
+
+def _parts(node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
+    """(The node that names the body, what the body is given), after the settings."""
+    settings = 1 if len(node.args) < 5 or isinstance(node.args[1], fx.Node) else 4
+    return node.args[settings], node.args[settings + 1 :]
+
+
+def _body(module: fx.GraphModule, node: fx.Node) -> fx.GraphModule | None:
+    named, _ = _parts(node)
+    body = getattr(module, str(named.target), None) if isinstance(named, fx.Node) and named.op == "get_attr" else None
+    return body if isinstance(body, fx.GraphModule) else None
+
+
+def _inline(program: Any, node: fx.Node) -> None:
+    module = program.graph_module
+    body, (named, given) = _body(module, node), _parts(node)
+    assert body is not None
+    inputs = [one for one in body.graph.nodes if one.op == "placeholder"]
+    values: dict[fx.Node, Any] = dict(zip(inputs, given, strict=True))
+    with module.graph.inserting_before(node):
+        found = module.graph.graph_copy(body.graph, values)
+    for user in list(node.users):  # each takes one of the results
+        result = found[user.args[1]]
+        user.replace_all_uses_with(result)
+        # Of a block around the whole forward, the results are the graph's outputs, which the signature has by name.
+        program.graph_signature.replace_all_uses(user.name, result.name)
+        module.graph.erase_node(user)
+    module.graph.erase_node(node)
+    if not named.users:
+        module.graph.erase_node(named)
+        delattr(module, str(named.target))

@@ -1,14 +1,25 @@
-"""Private torch APIs that show how sizes and tables were computed during an export."""
+"""Private torch APIs that show how sizes and tables were computed during an export, and what they are at other sizes.
+
+A rule such as "this size is twice that one" may hold for the example by chance. Sizes have expressions in the symbols
+of the declared dimensions, and these are given other numbers:
+
+    y.shape[2] is 2*h, x.shape[2] is h      (20, 10), (2, 1), (34, 17) ...
+    y.shape[2] is k,   x.shape[2] is h      (20, 10), (57, 3), (8, 31) ...
+
+A SymInt's sympy expression (`.node.expr`, `ShapeEnv.replace`) is used, and under torch.jit.trace the sizes that
+`traced_sizes` computes again. Where one of them has moved, nothing is known, and callers take the form for any size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import torch
 
 from onnxpatch._torch.cond import by_data
-from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.function_modes import tracing_paused
 
 # What a value traced by torch.jit.trace was computed from is read from the TorchScript graph under construction
 # (`torch._C._get_value_trace`). Where that is gone, every tensor counts as data: patches that ask are inactive then.
@@ -278,3 +289,39 @@ def relation_of(value: object) -> Relation | None:
         return _RELATIONS.get(type(value.node.expr).__name__)
     node = _traced_node(value) if isinstance(value, torch.Tensor) else None
     return None if node is None else _RELATIONS.get(node.kind())
+
+
+_SAMPLES = 40
+_LARGEST = 300
+
+
+def sampled_sizes(sizes: Sequence[int | torch.SymInt | torch.Tensor]) -> list[tuple[int, ...]] | None:
+    """The values that `sizes` take together for some 40 sizes of the inputs, all at least 1; None if unknown.
+
+    sizes: int, SymInt, or 0-d tensors of the running trace.
+    """
+    try:
+        return list(_sampled([_expression(size) for size in sizes]))
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return None
+
+
+def _expression(size: int | torch.SymInt | torch.Tensor) -> Any:
+    number = symbolic_number(size) if isinstance(size, torch.Tensor) else size
+    if isinstance(number, torch.SymInt):
+        return number.node.shape_env.replace(number.node.expr)
+    if not isinstance(number, int):
+        raise TypeError(f"not a size: {size}")
+    return number
+
+
+def _sampled(expressions: list[Any]) -> Iterator[tuple[int, ...]]:
+    symbols = sorted(set().union(*(getattr(one, "free_symbols", ()) for one in expressions)), key=str)
+    chosen = random.Random(0)
+    for number in range(_SAMPLES if symbols else 1):
+        # Small sizes too: there what is rounded differs most.
+        largest = (8, 40, _LARGEST)[number % 3]
+        at = {symbol: chosen.randint(1, largest) for symbol in symbols}
+        values = tuple(one if isinstance(one, int) else int(one.subs(at)) for one in expressions)
+        if min(values) >= 1:
+            yield values

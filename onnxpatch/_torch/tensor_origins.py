@@ -22,9 +22,8 @@ import torch
 from torch import Tensor, fx
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.function_modes import tracing_paused, unseen
 from onnxpatch._torch.symbolic_sizes import traced_value
-from onnxpatch._torch.trace_state import tracing_paused
 
 # What is written to their results is written to what they were given.
 _VIEWS = frozenset(

@@ -21,7 +21,7 @@ import torch
 
 from onnxpatch._torch.cond import BY_DATA, MADE_UP, free_symbols
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
-from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch._torch.traced_shapes import ARITHMETIC, FakeResults, declared_size, result_shape
 from onnxpatch.process import undone
 

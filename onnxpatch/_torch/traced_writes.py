@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from onnxpatch._torch.function_modes import running_trace, tracing_paused
 from onnxpatch._torch.symbolic_sizes import traced_value
-from onnxpatch._torch.trace_state import running_trace, tracing_paused
 from onnxpatch._torch.traced_nodes import NodeEmitter, View, can_write, is_view, views_made, writes, written_by
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.narrowed import Bounds, without_small_sizes
 from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.diagnosis.operator_support import translated_by_dynamo
-from onnxpatch.diagnosis.patch_bisect import fewest
+from onnxpatch.diagnosis.proposals import fewest
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.exporters.request import OpsetNotWritten
 from onnxpatch.results.checks import attempt_lines

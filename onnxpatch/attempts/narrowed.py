@@ -18,14 +18,13 @@ from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.inputs.dims import relations
 from onnxpatch.onnxfile import size_bounds
+from onnxpatch.onnxfile.metadata import CALL
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.size_bounds import SizeBound
-from onnxpatch.onnxfile.stamp import CALL
 from onnxpatch.verification.input_matching import Feed, match_inputs
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.related_sizes import tried
-from onnxpatch.verification.right_sizes import RightSizes
+from onnxpatch.verification.right_sizes import RightSizes, tried
 from onnxpatch.verification.runner import check_at, declared_limits, run
 
 Bounds = Literal["narrow", "never"]

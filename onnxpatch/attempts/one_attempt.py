@@ -23,7 +23,7 @@ from onnxpatch.exporters.exported import export as run_exporter
 from onnxpatch.exporters.opened_call import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.messages.progress import told_when_late
+from onnxpatch.messages.text import told_when_late
 from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.runtime_forms import compute_in_float32, forget_merged_sizes

@@ -32,9 +32,8 @@ from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.recording import running
 from onnxpatch.control_flow.scalar_conversions import CONDITIONS, NUMBERS
 from onnxpatch.control_flow.tape import OnACopy, is_mutation
-from onnxpatch.decisions.ask import Answer, Rank, answering, ask
-from onnxpatch.decisions.instructions import subscripting
-from onnxpatch.decisions.place import deciding_frame, here
+from onnxpatch.decisions.ask import Answer, Rank, answering, ask, deciding_frame, here
+from onnxpatch.decisions.functions_run import subscripting
 from onnxpatch.messages.user_code import is_user_frame
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.code_places import defining_modules

@@ -12,7 +12,7 @@ from typing import Protocol
 import torch
 
 from onnxpatch.control_flow.optional_outputs import OutputSlot
-from onnxpatch.decisions.place import Site, here, line_of
+from onnxpatch.decisions.ask import Site, here, line_of
 from onnxpatch.errors import BranchError
 from onnxpatch.onnxfile.output_structure import Tree
 

@@ -19,7 +19,7 @@ from onnxpatch.control_flow.optional_outputs import DeclaredOutputs
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.recording import Recording, latest, running
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
-from onnxpatch.decisions.place import here
+from onnxpatch.decisions.ask import here
 
 BranchForm = Literal["auto", "if", "where"]
 ArgsT = TypeVar("ArgsT")

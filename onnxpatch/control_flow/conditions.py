@@ -19,11 +19,10 @@ from typing import Any, cast
 import torch
 
 from onnxpatch._torch.cond import constant_answer
-from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.function_modes import tracing_paused, unseen
 from onnxpatch._torch.symbolic_sizes import static_number
-from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.decisions.place import deciding_frame, here
+from onnxpatch.decisions.ask import deciding_frame, here
 from onnxpatch.errors import BranchError
 
 _T = torch.Tensor

@@ -26,8 +26,8 @@ from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.relied_on import explain
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.control_flow.recording import Recording
-from onnxpatch.decisions.instructions import raised_on_purpose
-from onnxpatch.decisions.place import Site
+from onnxpatch.decisions.ask import Site
+from onnxpatch.decisions.functions_run import raised_on_purpose
 from onnxpatch.errors import BranchError
 
 

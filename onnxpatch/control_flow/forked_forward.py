@@ -29,8 +29,8 @@ from onnxpatch.control_flow.optional_outputs import OptionalOutput
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.path_tree import FinishedPath
 from onnxpatch.control_flow.pytrees import tensors
-from onnxpatch.decisions.instructions import raised_on_purpose
-from onnxpatch.decisions.place import line_of
+from onnxpatch.decisions.ask import line_of
+from onnxpatch.decisions.functions_run import raised_on_purpose
 from onnxpatch.errors import OnnxpatchError
 from onnxpatch.patching.forward_state import Bindings, Key
 from onnxpatch.patching.rebinding import Substitution

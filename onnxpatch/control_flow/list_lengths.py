@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from onnxpatch.control_flow.pytrees import Name
 from onnxpatch.control_flow.recording import Recording
-from onnxpatch.decisions.place import Site, here
+from onnxpatch.decisions.ask import Site, here
 
 _Place = tuple[int, Site]  # (id of the module, the line that indexes)
 

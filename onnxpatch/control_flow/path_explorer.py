@@ -30,8 +30,8 @@ from onnxpatch.control_flow.path_tree import FinishedPath, PathNode, path_summar
 from onnxpatch.control_flow.pytrees import Name
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import CallRecorder, TorchCall
-from onnxpatch.decisions.instructions import raised_on_purpose
-from onnxpatch.decisions.place import Site
+from onnxpatch.decisions.ask import Site
+from onnxpatch.decisions.functions_run import raised_on_purpose
 from onnxpatch.errors import OnnxpatchError
 from onnxpatch.patching.forward_state import Bindings
 

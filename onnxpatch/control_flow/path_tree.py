@@ -17,7 +17,7 @@ import torch
 from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.control_flow.pytrees import plain_values, tensors
 from onnxpatch.control_flow.tape import TorchCall
-from onnxpatch.decisions.place import Site
+from onnxpatch.decisions.ask import Site
 from onnxpatch.patching.forward_state import Key
 
 

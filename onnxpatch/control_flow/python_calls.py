@@ -28,7 +28,7 @@ from onnxpatch.control_flow.conditions import as_number, static_dim, static_valu
 from onnxpatch.control_flow.loops.rows import NumberedRows, Rows
 from onnxpatch.control_flow.pytrees import as_tensor, full_scalar, has_graph_number, stacked
 from onnxpatch.control_flow.recording import running
-from onnxpatch.decisions.instructions import subscripting
+from onnxpatch.decisions.functions_run import subscripting
 from onnxpatch.formulas.symbolic import one_step
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.code_places import Place

@@ -22,7 +22,7 @@ from typing import TypeAlias, cast
 
 import torch
 
-from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.conditions import (
     as_number,
@@ -36,8 +36,8 @@ from onnxpatch.control_flow.conditions import (
 from onnxpatch.control_flow.indexing import indexed
 from onnxpatch.control_flow.loops.rows import Rows
 from onnxpatch.control_flow.pytrees import has_graph_number, stacked
-from onnxpatch.decisions.instructions import in_error_text, iterated, subscripting, unpacking
-from onnxpatch.decisions.place import here
+from onnxpatch.decisions.ask import here
+from onnxpatch.decisions.functions_run import in_error_text, iterated, subscripting, unpacking
 from onnxpatch.messages.user_code import asking_frame, package_of
 
 Function: TypeAlias = Callable[..., object]

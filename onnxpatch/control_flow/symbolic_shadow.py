@@ -22,10 +22,9 @@ from typing import TypeAlias, cast
 import torch
 
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
-from onnxpatch._torch.trace_state import tracing_paused
-from onnxpatch._torch.traced_shapes import ARITHMETIC
+from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.control_flow.pytrees import Leaf, SymbolicNumber, rebuilt, tensors
-from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.control_flow.tape import Composite, TorchCall
 
 Shadow: TypeAlias = torch.Tensor | SymbolicNumber | int | float | bool
 """A fake tensor; of a 0-d tensor that is a size while tracing, a plain or symbolic number."""
@@ -69,8 +68,8 @@ class SymbolicShadow:
         if not results or not any(id(tensor) in self._derived for tensor in arguments):
             return
         self._derived.update(id(tensor) for tensor in results)
-        # Repeating an If would merge its paths a second time. By name, since `merging` imports this file.
-        if any(self.unknown(tensor) for tensor in arguments) or type(call.function).__name__ == "IfCall":
+        merges = isinstance(call.function, Composite) and call.function.merges_paths
+        if merges or any(self.unknown(tensor) for tensor in arguments):
             return
         try:
             with tracing_paused():
@@ -94,6 +93,8 @@ class SymbolicShadow:
             self._known[id(result)] = self._world.fake(result, dynamic, next(self._numbers))
 
     def _repeat(self, call: TorchCall) -> object:
+        from onnxpatch._torch.traced_shapes import ARITHMETIC  # here: torch.export has no need of it
+
         name = call.name.strip("_")
         if name in ARITHMETIC and all(self._is_number(leaf) for leaf in tensors((call.args, call.kwargs))):
             return ARITHMETIC[name](*rebuilt(call.args, self._number_of), **rebuilt(call.kwargs, self._number_of))

@@ -35,7 +35,7 @@ from onnxpatch._torch.cond import free_symbols, in_steps, substitute_symbols
 from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.control_flow.pytrees import Leaf, Name, leaves, names_and_size_symbols, names_in, rebuilt, tensors
-from onnxpatch.decisions.place import Site, here
+from onnxpatch.decisions.ask import Site, here
 
 if TYPE_CHECKING:
     import sympy
@@ -56,6 +56,8 @@ _OPERATORS = frozenset(
 
 class Composite:
     """A function that makes many calls and is recorded as one: an If, a loop. Every path makes a new object of it."""
+
+    merges_paths = False  # as an If does: repeated on fake tensors, it would merge them a second time
 
 
 # Compared by identity: `==` of the arguments would compare tensors element by element.

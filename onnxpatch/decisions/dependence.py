@@ -6,8 +6,9 @@
     if x.shape[1] > 512: ...                an input turns it
     n = len(kept); if self.most and n: ...  n of a selection: an input turns it
 
-What is assigned on one side of a condition that an input turns has the level ANY (`levels.py`). Only what ran counts:
-what did not stands behind a condition that is named itself. Levels only rise, until none does: loops and recursion end.
+What is assigned on one side of a condition that an input turns has the level ANY (`expression_levels.py`). Only what
+ran counts: what did not stands behind a condition that is named itself. Levels only rise, until none does: loops and
+recursion end.
 """
 
 from __future__ import annotations
@@ -16,12 +17,22 @@ import ast
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from onnxpatch.decisions.code_run import CodeRun
+from onnxpatch.decisions.code_run import CodeRun, HandedOver, handed_over
 from onnxpatch.decisions.definitions import Definition, How, Scopes
-from onnxpatch.decisions.expression_levels import Expressions
+from onnxpatch.decisions.expression_levels import (
+    ANY,
+    FIXED,
+    HELD,
+    NUMBER,
+    TENSOR,
+    Expressions,
+    element,
+    held,
+    lowered,
+    merged,
+    of_kinds,
+)
 from onnxpatch.decisions.functions_run import OUTSIDE, Function
-from onnxpatch.decisions.handed_over import HandedOver, handed_over
-from onnxpatch.decisions.levels import ANY, FIXED, HELD, NUMBER, TENSOR, element, held, lowered, merged, of_kinds
 
 Key = tuple[Any, ...]
 _ROUNDS = 60  # a level rises four times at most, along each way; this ends what a mistake here would not

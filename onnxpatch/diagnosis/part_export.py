@@ -23,7 +23,7 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
 from onnxpatch._torch.function_modes import TraceErrorRecovery
 from onnxpatch._torch.one_export import one_export, quiet_exporters
-from onnxpatch.decisions.place import lines_of_error, lines_of_stack
+from onnxpatch.decisions.ask import lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trial import CaughtError, Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.dynamo import torch_shapes

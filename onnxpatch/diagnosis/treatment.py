@@ -12,11 +12,9 @@ from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause
 from onnxpatch.diagnosis.lines.find_cause import cause_of
 from onnxpatch.diagnosis.operator_support import describe
-from onnxpatch.diagnosis.parts.failing_part import FailingPart
-from onnxpatch.diagnosis.parts.part_trials import breaking_line
+from onnxpatch.diagnosis.parts.part_trials import FailingPart, breaking_line
 from onnxpatch.diagnosis.parts.search import Search
-from onnxpatch.diagnosis.patch_bisect import Step, guilty
-from onnxpatch.diagnosis.proposals import forked, propose
+from onnxpatch.diagnosis.proposals import Step, forked, guilty, propose
 from onnxpatch.diagnosis.trial import Trial, as_patched
 from onnxpatch.patched import patched
 from onnxpatch.patching.plan import Plan

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import torch
 
-from onnxpatch.decisions.place import Site
+from onnxpatch.decisions.ask import Site
 from onnxpatch.inputs.dynamic_shapes import LeafSpec
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.runtime import Graph

@@ -13,9 +13,9 @@ import torch
 from onnxscript import ir
 from torch.export import Dim
 
-from onnxpatch._torch.decompositions import few_decompositions
 from onnxpatch._torch.exporters import kept_translations, without_tracing
 from onnxpatch._torch.one_export import one_export, quiet_torch
+from onnxpatch._torch.operator_tables import few_decompositions
 from onnxpatch.exporters.dynamo_passes import TRANSLATIONS, cast_outputs, write_as_loops
 from onnxpatch.exporters.opened_call import opened_call, same_sizes
 from onnxpatch.exporters.request import ExportRequest, OpsetNotWritten

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import onnx
 import torch
 
+from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch._torch.script_tracing import traced, weights_left_out
-from onnxpatch._torch.trace_state import tracing_paused
 from onnxpatch.exporters.opened_call import OutputLayout, opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes

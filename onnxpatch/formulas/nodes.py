@@ -16,8 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.function_modes import unseen
-from onnxpatch._torch.trace_state import absent_input, if_node, running_trace, traces_a_part
+from onnxpatch._torch.function_modes import absent_input, if_node, running_trace, traces_a_part, unseen
 from onnxpatch.process import filtered
 from onnxpatch.settings import Operators, in_force
 

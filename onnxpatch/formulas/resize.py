@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch import pytree
-from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.errors import InputError
 from onnxpatch.settings import Settings
 

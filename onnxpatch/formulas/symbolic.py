@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch.cond import assume, free_symbols
-from onnxpatch._torch.function_modes import function_name, unseen
-from onnxpatch._torch.size_samples import sampled_sizes
+from onnxpatch._torch.function_modes import function_name, tracing_paused, unseen
 from onnxpatch._torch.symbolic_sizes import (
     constant_size,
     decided_by_data,
@@ -26,13 +25,13 @@ from onnxpatch._torch.symbolic_sizes import (
     never_negative,
     operator_of,
     relation_of,
+    sampled_sizes,
     split_fraction,
     static_number,
     traced_from,
     traced_from_sizes,
 )
 from onnxpatch._torch.tensor_origins import all_ones, constant, divided_by_data, keep_constant, unrecorded
-from onnxpatch._torch.trace_state import tracing_paused
 
 __all__ = [
     "ROUNDING",

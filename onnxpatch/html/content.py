@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypedDict
 
-from onnxpatch.html.code import around
 from onnxpatch.html.comparison import Comparison, Side, inputs, outputs
 from onnxpatch.html.drawing import drawing
-from onnxpatch.html.planned import TreeRow, cards, plan_notes, rows
+from onnxpatch.html.planned import TreeRow, around, cards, plan_notes, rows
 from onnxpatch.onnxfile.graph import by_module
 from onnxpatch.patching.registry import REGISTRY, Patch
 from onnxpatch.results.checks import Checked

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from onnxpatch.diagnosis.lines import constructs as kinds
-from onnxpatch.html.code import around
-from onnxpatch.html.planned import rows
+from onnxpatch.html.planned import around, rows
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 
 REWRITES = {

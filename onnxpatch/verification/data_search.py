@@ -32,9 +32,8 @@ from onnxpatch.verification.data_changes import (
 )
 from onnxpatch.verification.eager import Answer
 from onnxpatch.verification.oracle import Oracle
-from onnxpatch.verification.planted_data import multiples, planted
+from onnxpatch.verification.planted_data import multiples, planted, steered
 from onnxpatch.verification.probe import Maker, Probe
-from onnxpatch.verification.steered_data import steered
 
 _TRIES = 4  # other data tried for a branch, even beyond the budget
 _BRANCHES = 12  # inputs that take another branch

@@ -19,8 +19,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Answer, Eager, tells
 from onnxpatch.verification.mentioned import Mentioned, mentioned
 from onnxpatch.verification.probe import Budget, Probe
-from onnxpatch.verification.probe_data import Fill, drawn, fills
-from onnxpatch.verification.rescaled_indices import Moves
+from onnxpatch.verification.probe_data import Fill, Moves, drawn, fills
 
 _FURTHEST = 1 << 24  # elements of all inputs together
 _LONGEST = 2e10  # operations that one run far beyond the example may take, if its cost grows as the square

@@ -1,12 +1,12 @@
 """For which sizes a wrong file is right: found by asking the file and eager at more sizes.
 
-One dimension after the other is moved alone, with the others as in the example:
-
     right 1 3 4   wrong 5 7      ->  h in 1..4                 the edge between right and wrong, by bisection
     right 28 42   wrong 29 35    ->  h in multiples of 14      the smallest step of which every multiple is right
     wrong everywhere else        ->  h = 64
+    right wherever t = past + n  ->  t = past+n                a relation that every right size has, and no wrong one
 
-A report proposes these sizes as `Dim("h", max=4)`; `bounds="narrow"` writes them into the file.
+One dimension after the other is moved alone, with the others as in the example. A report proposes these sizes as
+`Dim("h", max=4)`; `bounds="narrow"` writes them into the file.
 """
 
 from __future__ import annotations
@@ -14,12 +14,39 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from onnxpatch.inputs.dims import DynamicDim
+from onnxpatch.inputs.dims import DynamicDim, SizeRelation, relations, sizes_with
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.checks import Checked, RightWithin
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.related_sizes import relation_of
+
+MOST_TRIED = 12
+_LEAST_TRIED = 3
+
+
+def relation_of(oracle: Oracle, checks: Sequence[Checked], right: Callable[[Probe], bool]) -> RightWithin | None:
+    """The first relation that all right checks have and no wrong one has, and that is right at other sizes as well."""
+    for relation in relations(oracle.dims):
+        if all(_explains(relation, {**oracle.example, **check.sizes}, check.ok) for check in checks):
+            oracle.reserve(2 * MOST_TRIED)
+            probes = tried(oracle, relation)
+            if len(probes) >= _LEAST_TRIED and all(map(right, probes)):
+                text, of = relation.size.text, len(probes)
+                said = f'right wherever {relation.name} = {text} ({of} of {of}): write "{text}" for {relation.name}'
+                return RightWithin(relation.name, text, f"{said}, or export with bounds='narrow'")
+    return None
+
+
+def _explains(relation: SizeRelation, sizes: Mapping[str, int], right: bool) -> bool:
+    """Whether a relation has it so that a graph is right there, or wrong. A size of 1 may be right by broadcasting."""
+    return relation.holds(sizes) == right or (right and sizes[relation.name] == 1)
+
+
+def tried(oracle: Oracle, relation: SizeRelation) -> list[Probe]:
+    """Probes at sizes that have a relation, where eager takes them."""
+    found = (oracle.at(sizes, must=True) for sizes in sizes_with(relation, oracle.dims))
+    return list({id(one): one for one in itertools.islice(filter(None, found), MOST_TRIED)}.values())
+
 
 _FOR_A_REPORT = 24  # sizes that eager is asked about
 _FOR_A_FILE = 160

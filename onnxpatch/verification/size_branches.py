@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from onnxpatch.decisions.place import Site
+from onnxpatch.decisions.ask import Site
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.mentioned import Mentioned

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from onnxpatch.decisions.ask import Site
 from onnxpatch.decisions.number import Number
-from onnxpatch.decisions.place import Site
 from onnxpatch.messages.user_code import asking_frame, package_of
 
 _MOST = 2000

@@ -6,27 +6,164 @@ from it, the check is "unsteady" and not "wrong". Where the graph's output is ea
 order, it is right:
 
     inverse of a nearly singular matrix    float32 and float64 differ by 2 %; so may the graph
+    topk of equal scores                   torch leaves the order open, unless a sort is stable
     x == 7, with 7 in the probe            the value was chosen exactly: its inputs are not moved
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 
 from onnxpatch.onnxfile.runtimes.interface import as_array
 from onnxpatch.results.checks import Checked, OutputParity
 from onnxpatch.verification.comparison import NON_FINITE, TOLERANCE, compare_all
 from onnxpatch.verification.eager import Answer, Eager
-from onnxpatch.verification.other_precision import in_float64, with_moved_weights
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.tied_order import TiesBroken
+
+_LARGEST_COPY = 1 << 27  # parameters
+
+
+def in_float64(eager: Eager, values: Sequence[object]) -> Answer:
+    """The answer of the model converted to float64, what it makes float32 itself included; a refusal if it does not run
+    so."""
+    # A copy, since `double()` converts a model in place.
+    wide = [v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for v in values]
+    with _Wide():
+        answer = _ask_copy(eager, lambda model: model.double(), wide)
+    return answer if answer.outputs is None else replace(answer, outputs=tuple(map(_narrow, answer.outputs)))
+
+
+class _Wide(TorchFunctionMode):
+    """float64 wherever the forward asks for float32: `x.float()`, `softmax(x, dtype=float32)`, `torch.zeros(n)`."""
+
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        elif func in _FACTORIES and not (kwargs or {}).get("dtype"):
+            kwargs = {**(kwargs or {}), "dtype": torch.float64}
+        kwargs = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_wide, args), **kwargs)
+
+
+_FACTORIES: Collection[Any] = {torch.zeros, torch.ones, torch.empty, torch.linspace, torch.eye, torch.rand, torch.randn}
+
+
+def _wide(value: object) -> object:
+    return torch.float64 if value is torch.float32 else value
+
+
+def with_moved_weights(eager: Eager, values: Sequence[object], moved: Callable[[torch.Tensor], Any]) -> Answer:
+    """The answer of the model with `moved(weight)` for each of its parameters, as other roundings would leave them."""
+
+    def move(model: torch.nn.Module) -> torch.nn.Module:
+        for parameter in model.parameters():
+            parameter.data = moved(parameter.data)
+        return model
+
+    return _ask_copy(eager, move, values)
+
+
+def _ask_copy(eager: Eager, change: Callable[[torch.nn.Module], torch.nn.Module], values: Sequence[Any]) -> Answer:
+    """The answer of a changed copy of the model; a refusal if the model is too large, or cannot be copied."""
+    held = sum(p.numel() for p in eager.model.parameters()) if isinstance(eager.model, torch.nn.Module) else 0
+    if held > _LARGEST_COPY:
+        return Answer(None, "too large to be copied")
+    try:
+        copied = Eager(change(copy.deepcopy(eager.model)), eager.inputs, eager.flatten)
+        copied.limits = 2 * eager.limits[0], 2 * eager.limits[1]  # a double takes twice a float
+    except Exception as error:
+        return Answer(None, f"no copy: {type(error).__name__}")
+    return copied.ask(values)
+
+
+def _narrow(output: torch.Tensor | None) -> torch.Tensor | None:
+    return output.float() if output is not None and output.dtype == torch.float64 else output
+
+
+class TiesBroken(TorchFunctionMode):
+    """A mode in which unstable sorts keep the order of equal values, or (`last`) reverse it.
+
+    met: whether there was anything in an open order.
+    """
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self.last, self.met = last, False
+
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        form = _FORMS.get(func)
+        return result if form is None else form(self, result, *args, **(kwargs or {}))
+
+    def order(self, x: torch.Tensor, dim: int, descending: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """(values, indices), sorted."""
+        if self.last and x.dim():
+            # A stable sort of the reversed axis has equal values in the opposite order.
+            values, at = torch.sort(x.flip(dim), dim=dim, descending=descending, stable=True)
+            at = x.shape[dim] - 1 - at
+        else:
+            values, at = torch.sort(x, dim=dim, descending=descending, stable=True)
+        if x.dim() and x.shape[dim] > 1:
+            self.met |= bool((values.narrow(dim, 1, x.shape[dim] - 1) == values.narrow(dim, 0, x.shape[dim] - 1)).any())
+        return values, at
+
+
+def _sort(
+    ties: TiesBroken, result: Any, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+) -> object:
+    return result if stable else type(result)(ties.order(x, dim, descending))
+
+
+def _argsort(
+    ties: TiesBroken, result: object, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+) -> object:
+    return result if stable else ties.order(x, dim, descending)[1]
+
+
+def _topk(
+    ties: TiesBroken, result: Any, x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> object:
+    if not x.dim():
+        return result
+    return type(result)(part.narrow(dim, 0, k) for part in ties.order(x, dim, largest))
+
+
+def _unique(
+    ties: TiesBroken,
+    result: object,
+    x: torch.Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> object:
+    if sorted:
+        return result
+    ties.met = True
+    return torch.unique(x, True, return_inverse, return_counts, dim)
+
+
+# A call with other arguments (out=, names of axes) raises inside the block; that answer is then not used.
+_FORMS: dict[Any, Callable[..., Any]] = {
+    torch.sort: _sort,
+    torch.Tensor.sort: _sort,
+    torch.argsort: _argsort,
+    torch.Tensor.argsort: _argsort,
+    torch.topk: _topk,
+    torch.Tensor.topk: _topk,
+    torch.unique: _unique,
+    torch.Tensor.unique: _unique,
+}
+
 
 _ROUNDING = 1e-6
 _ROUNDED = "PyTorch's own output changes as much when its inputs change by one rounding"

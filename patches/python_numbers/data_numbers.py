@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op, running_model
-from onnxpatch.decisions.ask import forking
-from onnxpatch.decisions.place import deciding_frame
+from onnxpatch.decisions.ask import deciding_frame, forking
 from onnxpatch.formulas.symbolic import assume, constant, unrecorded
 
 REFUSED = "Could not extract specialized integer from data-dependent expression u0"

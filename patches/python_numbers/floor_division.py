@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import exporting, op
-from onnxpatch.decisions.place import deciding_frame
+from onnxpatch.decisions.ask import deciding_frame
 from onnxpatch.formulas.elementary import floor_quotient
 from onnxpatch.formulas.symbolic import divides_negative, missing_to, never_negative, symbolic
 

@@ -12,14 +12,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
+from onnxpatch.decisions.ask import deciding_frame
 from onnxpatch.decisions.if_rules.noop_crops import crops_back, keeps_what_is_short
-from onnxpatch.decisions.if_rules.noop_padding import crops_ends, pads_by_amounts
+from onnxpatch.decisions.if_rules.noop_padding import crops_ends, only_pads, pads_by_amounts
 from onnxpatch.decisions.if_rules.noop_resizes import resizes_always, sets_size_flag
-from onnxpatch.decisions.if_rules.noop_returns import returns_unpadded
-from onnxpatch.decisions.if_rules.padding_if import only_pads
-from onnxpatch.decisions.if_rules.remade_tables import remakes_table
+from onnxpatch.decisions.if_rules.noop_returns import remakes_table, returns_unpadded
 from onnxpatch.decisions.if_rules.selected_numbers import select_items, select_locals
-from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.symbolic import traced_from_sizes
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from onnxpatch import Proof, op
+from onnxpatch.decisions.ask import deciding_frame
 from onnxpatch.decisions.if_rules.source import Lines, at_line
-from onnxpatch.decisions.place import deciding_frame
 
 
 def _asserted(x: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import exporting, missing, op, running_model, untraced
+from onnxpatch.decisions.ask import deciding_frame
 from onnxpatch.decisions.if_rules.noop_masks import answer_that_uses_mask
-from onnxpatch.decisions.place import deciding_frame
 from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import constant, counted, decided_by_data, fixed_size, traced_from_sizes
 

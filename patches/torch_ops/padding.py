@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.decisions.if_rules.padding_if import amounts_here
-from onnxpatch.decisions.place import calling_frame
+from onnxpatch.decisions.ask import calling_frame
+from onnxpatch.decisions.if_rules.noop_padding import amounts_here
 from onnxpatch.formulas.symbolic import counted, symbolic
 
 _row = functools.partial(

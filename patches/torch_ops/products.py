@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op, untraced
-from onnxpatch.formulas import products
+from onnxpatch.formulas import layer_nodes
 from onnxpatch.formulas.calls import call_of
 from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim, vander
 from onnxpatch.formulas.proof_cases import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
@@ -76,7 +76,7 @@ def einsum(equation: str, *operands: object) -> Tensor:
     tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     if not isinstance(equation, str) or len(tensors) != 2:
         return NotImplemented
-    made = products.einsum(equation, *tensors)
+    made = layer_nodes.einsum(equation, *tensors)
     return NotImplemented if made is None else made
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import exporting, op, untraced
-from onnxpatch.decisions.instructions import iterated
-from onnxpatch.decisions.place import calling_frame
+from onnxpatch.decisions.ask import calling_frame
+from onnxpatch.decisions.functions_run import iterated
 from onnxpatch.formulas.proof_cases import matrices, numbers
 from onnxpatch.formulas.symbolic import example_of, symbolic
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import Proof, When, op, patch
-from onnxpatch.decisions.place import calling_frame
+from onnxpatch.decisions.ask import calling_frame
 from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 

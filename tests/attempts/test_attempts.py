@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch.onnxfile.stamp import read
+from onnxpatch.onnxfile.metadata import read
 from onnxpatch.verification.eager import Eager
 from tests.fingerprint import fingerprint
 from tests.verified_models import BatchBranch, DataBranch, Right

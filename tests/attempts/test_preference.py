@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch.attempts import preference
+from onnxpatch.attempts import attempt_log
 
 pytestmark = pytest.mark.exports
 
@@ -47,7 +47,7 @@ def test_the_best_of_the_right_files_is_delivered(prefer: str, wasteful: onnxpat
 
 
 def test_a_file_that_is_hardly_faster_does_not_replace_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preference, "_milliseconds", lambda way, proven: [1.0, 0.99][: len(proven)])
+    monkeypatch.setattr(attempt_log, "_milliseconds", lambda way, proven: [1.0, 0.99][: len(proven)])
     report = onnxpatch.export(nn.Linear(3, 2).eval(), X, exporter="trace", prefer="latency")
     assert report.attempts[0].delivered and len(report.attempts) == 2
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onnxpatch.cli.app import app
-from onnxpatch.messages.progress import shown, tell
+from onnxpatch.messages.text import shown, tell
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[2]

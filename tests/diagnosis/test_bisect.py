@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import onnxpatch
-from onnxpatch.diagnosis.patch_bisect import fewest, guilty, steps_of
+from onnxpatch.diagnosis.proposals import fewest, guilty, steps_of
 from onnxpatch.settings import Settings
 from tests import exporting
 from tests.layers import Doubling, Layer

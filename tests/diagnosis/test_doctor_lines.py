@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from onnxpatch import doctor
-from onnxpatch.decisions.place import Site, model_lines
-from onnxpatch.diagnosis.lines import constructs, line_bisect
+from onnxpatch.decisions.ask import Site, model_lines
+from onnxpatch.diagnosis.lines import constructs, execution_trace
 from onnxpatch.diagnosis.lines.constructs import statement_at
 from onnxpatch.diagnosis.lines.execution_trace import diverging_lines, other_numbers, trace_execution
 from onnxpatch.diagnosis.lines.find_cause import caught_exception_lines
@@ -129,14 +129,14 @@ def test_the_refused_line_is_found_by_stopping_before_it() -> None:
         seen = part.model._stop > lines.index(doubled)  # type: ignore[operator]
         return Trial("refused", "no %12 for 3", "Error") if seen else Trial()
 
-    lines = line_bisect._executed_lines(subject, type(model).forward.__code__)
+    lines = execution_trace._executed_lines(subject, type(model).forward.__code__)
     whole = Trial("refused", "no %7 for 9", "Error")
-    (found,) = line_bisect.breaking_line(unit, subject, whole, attempt, lambda: 1.0)
+    (found,) = execution_trace.breaking_line(unit, subject, whole, attempt, lambda: 1.0)
     assert found.line == doubled
 
 
 def test_lines_of_torch_and_of_the_doctor_are_nobodys() -> None:
-    stack = [Site(torch.nn.__file__, 1), Site(__file__, 2), Site(line_bisect.__file__, 3), Site(__file__, 4)]
+    stack = [Site(torch.nn.__file__, 1), Site(__file__, 2), Site(execution_trace.__file__, 3), Site(__file__, 4)]
     assert model_lines(stack) == [Site(__file__, 2)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onnxpatch.formulas.products import einsum
+from onnxpatch.formulas.layer_nodes import einsum
 
 SIZES = {"b": 2, "h": 3, "n": 4, "i": 4, "j": 5, "d": 6, "r": 7, "o": 5, "m": 3, "e": 2, "k": 6, "c": 3}
 

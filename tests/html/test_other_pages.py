@@ -11,8 +11,7 @@ import torch
 
 import onnxpatch
 from onnxpatch import html
-from onnxpatch.html.code import around
-from onnxpatch.html.planned import plan_notes, rows
+from onnxpatch.html.planned import around, plan_notes, rows
 from onnxpatch.patching.plan import NearMiss
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 from tests.html.webpage import barriers, browse, needs_axe, needs_browser, seen, self_contained

@@ -12,10 +12,10 @@ import torch
 import onnxpatch
 from onnxpatch import html
 from onnxpatch.html import content
-from onnxpatch.html.code import coloured, pair, source
 from onnxpatch.html.comparison import alone, compare
 from onnxpatch.html.content import tree, within
 from onnxpatch.html.drawing import layered, placed
+from onnxpatch.html.planned import coloured, pair, source
 from onnxpatch.onnxfile import graph
 from tests.html.webpage import Page, barriers, browse, needs_axe, needs_browser, seen, self_contained
 

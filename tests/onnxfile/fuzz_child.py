@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import onnxpatch
-from onnxpatch.onnxfile.stamp import read as read_stamp
+from onnxpatch.onnxfile.metadata import read as read_stamp
 from tests.onnxfile.hostile import OUTPUTS, STAMP, with_metadata
 
 X = torch.ones(2, 2)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import onnxpatch
-from onnxpatch.onnxfile import metadata, output_structure, size_bounds, stamp
+from onnxpatch.onnxfile import metadata, output_structure, size_bounds
 from onnxpatch.onnxfile.graph import module_of
 from onnxpatch.onnxfile.tree import Classes, Record, rebuilt
 from onnxpatch.verification.findings import source_line
@@ -259,7 +259,7 @@ _stamps = st.text(max_size=40) | written(_json | st.lists(_row) | _special)
 @fuzzed(QUICK, st.dictionaries(st.sampled_from(sorted(STAMP)), _stamps))
 def test_any_stamp(change: dict[str, str]) -> None:
     try:
-        made = stamp.read(
+        made = metadata.read(
             with_metadata({k: v.encode(errors="replace").decode() for k, v in {**STAMP, **change}.items()})
         )
         assert made is not None and made.sentence()

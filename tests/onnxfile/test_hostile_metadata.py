@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.onnxfile import metadata, stamp
+from onnxpatch.onnxfile import metadata
 from onnxpatch.onnxfile.tree import Record
 from tests.onnxfile.hostile import OUTPUTS, STAMP, TENSOR, structured, with_metadata
 
@@ -192,7 +192,7 @@ STAMPS = [
 @pytest.mark.parametrize("change", STAMPS, ids=[next(iter(one.items()))[1][:30] for one in STAMPS])
 def test_stamps_of_a_wrong_form_are_one_input_error(change: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(onnxpatch.InputError, match=r"metadata onnxpatch\.\w+ is damaged"):
-        stamp.read(with_metadata(STAMP | change))
+        metadata.read(with_metadata(STAMP | change))
     onnx.save(with_metadata(STAMP | change), str(tmp_path / "m.onnx"))
     with pytest.raises(onnxpatch.InputError, match="is damaged"):
         onnxpatch.verify(tmp_path / "m.onnx", torch.nn.ReLU(), (X,))

@@ -15,8 +15,9 @@ import torch
 from torch import nn
 
 import onnxpatch
+from onnxpatch.onnxfile import runtime
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.onnxfile.runtimes import known, openvino_child
+from onnxpatch.onnxfile.runtimes import openvino_child
 from onnxpatch.onnxfile.runtimes.interface import Runtime
 from onnxpatch.onnxfile.runtimes.reference import Reference
 from tests.onnxfile.hostile import endless
@@ -102,10 +103,10 @@ def others(monkeypatch: pytest.MonkeyPatch):
         name = "onnxruntime"
 
     entries = [Entry("lying", Lying), Entry("broken", ImportError("no module acme")), Entry("taken", Taken)]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == known.ENTRY_POINTS else ())
-    known.runtimes.cache_clear()
+    monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == runtime.ENTRY_POINTS else ())
+    runtime.runtimes.cache_clear()
     yield
-    known.runtimes.cache_clear()
+    runtime.runtimes.cache_clear()
 
 
 def test_a_distribution_adds_a_runtime_and_a_file_must_be_right_in_it_too(file: Path, others: None) -> None:
@@ -120,7 +121,7 @@ def test_a_broken_one_is_named_and_takes_nobody_with_it(file: Path, others: None
     told = "runtime='broken' is not known.*entry point broken = somewhere:Thing could not be loaded: .*no module acme"
     with pytest.raises(onnxpatch.InputError, match=told):
         onnxpatch.verify(file, Scaled().eval(), (X,), runtime="broken")
-    found, failures = known.runtimes()
+    found, failures = runtime.runtimes()
     assert type(found["onnxruntime"]).__module__.startswith("onnxpatch.") and len(failures) == 2
 
 
@@ -220,6 +221,6 @@ def test_arrays_cross_to_another_process_as_they_are() -> None:
 
 
 def test_each_runtime_says_what_pip_installs() -> None:
-    found, failures = known.runtimes()
+    found, failures = runtime.runtimes()
     assert not failures and set(found) >= {"onnxruntime", "openvino", "reference", "tensorrt"}
     assert all(isinstance(one, Runtime) and one.distribution and one.name == name for name, one in found.items())

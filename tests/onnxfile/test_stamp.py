@@ -8,7 +8,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.attempts.finalize_file import digest
-from onnxpatch.onnxfile import stamp
+from onnxpatch.onnxfile import metadata
 from tests import exporting
 
 pytestmark = pytest.mark.exports
@@ -24,7 +24,7 @@ def test_export_writes_the_applied_plan_into_the_file(tmp_path):
     file = tmp_path / "m.onnx"
     report = onnxpatch.export(layer(), (torch.ones(2, 4),), file, dynamo=False)
     onnx.checker.check_model(onnx.load(file), full_check=True)
-    made = stamp.read(onnx.load(file))
+    made = metadata.read(onnx.load(file))
     assert made.version == onnxpatch.__version__
     assert made.exporter == "trace"
     assert made.plan == report.plan and made.plan[0]["path"] == "0"
@@ -42,7 +42,7 @@ def test_verify_tells_it(tmp_path):
 
 def test_a_file_made_without_the_kit_has_none():
     file = exporting.export(torch.nn.Linear(3, 2), (torch.ones(2, 3),), "trace")
-    assert stamp.read(onnx.load_from_string(file)) is None
+    assert metadata.read(onnx.load_from_string(file)) is None
 
 
 def test_the_digest_follows_the_code_of_the_patches(registry):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.messages.progress import shown
+from onnxpatch.messages.text import shown
 from onnxpatch.results.checks import Checked
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 from onnxpatch.results.report import Report

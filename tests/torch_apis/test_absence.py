@@ -178,14 +178,12 @@ BRANCHES: Callable[[], bool] = lambda: (  # noqa: E731
 )
 # What asks for the APIs of each file of the folder.
 EXERCISES: dict[str, list[Callable[[], bool]]] = {
-    "__init__": [DYNAMO], "trace_state": [TRACE], "function_modes": [TRACE, DYNAMO],
+    "__init__": [DYNAMO], "function_modes": [TRACE, DYNAMO],
     "tensor_origins": [DYNAMO], "dispatch_modes": [count, count_back], "cond": [BRANCHES], "exporters": [DYNAMO],
-    "one_export": [alone, TRACE], "guards": [DYNAMO], "operator_tables": [tables, named],
-    "signatures": [TRACE], "symbolic_sizes": [TRACE, DYNAMO],
+    "one_export": [alone, TRACE], "guards": [DYNAMO], "operator_tables": [tables, named, DYNAMO],
+    "signatures": [TRACE], "symbolic_sizes": [TRACE, DYNAMO, lambda: export(Growing(), dynamo=False)],
     "fake_sizes": [BRANCHES],
-    "size_samples": [lambda: export(Growing(), dynamo=False)],
     "traced_writes": [write], "traced_nodes": [write], "script_tracing": [compiled, TRACE],
-    "decompositions": [DYNAMO],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}
 

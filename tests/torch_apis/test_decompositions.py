@@ -18,7 +18,7 @@ from torch.export import Dim
 
 import onnxpatch
 import onnxpatch.exporters.dynamo as dynamo
-from onnxpatch._torch.decompositions import few_decompositions, rewritten
+from onnxpatch._torch.operator_tables import few_decompositions, rewritten
 
 pytestmark = pytest.mark.exports
 

@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 import torch
 
-from onnxpatch._torch.trace_state import absent_input, if_node
+from onnxpatch._torch.function_modes import absent_input, if_node
 
 pytestmark = pytest.mark.exports
 

@@ -20,8 +20,7 @@ from onnxpatch.verification import runner
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
-from onnxpatch.verification.probe_search import find_probes
-from onnxpatch.verification.reference import Reference
+from onnxpatch.verification.reference import Reference, find_probes
 from tests.child import run_script
 from tests.verified_models import BatchBranch, DataBranch, NativeSize, Right
 

@@ -17,7 +17,7 @@ from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.mentioned import Mentioned
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
-from onnxpatch.verification.probe_search import find_probes
+from onnxpatch.verification.reference import find_probes
 from tests.verification.far_branches import CASES
 
 pytestmark = pytest.mark.exports

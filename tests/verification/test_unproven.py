@@ -16,8 +16,8 @@ from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.testing import assert_exports
 from onnxpatch.verification.probe import Budget
+from onnxpatch.verification.probe_data import rescaled
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.rescaled_indices import rescaled
 
 pytestmark = pytest.mark.exports
 

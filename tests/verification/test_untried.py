@@ -10,19 +10,18 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch.html.code import around
+from onnxpatch.html.planned import around
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile.stamp import UNTRIED
+from onnxpatch.onnxfile.metadata import UNTRIED
 from onnxpatch.results.checks import Checked, Untried
 from onnxpatch.results.report import Report
 from onnxpatch.results.report_text import headline, text
 from onnxpatch.testing import assert_exports
 from onnxpatch.verification.eager import Eager
-from onnxpatch.verification.first_call import changes_of_a_call
 from onnxpatch.verification.probe import Budget
-from onnxpatch.verification.reference import Reference
+from onnxpatch.verification.reference import Reference, changes_of_a_call
 from onnxpatch.verification.untried import untried
 
 

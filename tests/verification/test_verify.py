@@ -66,7 +66,7 @@ def test_dropped_guard_is_named_with_the_sizes_that_break_it(tmp_path: Path) -> 
 
 
 def test_guard_finds_the_size_that_no_list_of_sizes_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onnxpatch.verification.probe_search.decided_sizes", lambda *_: ())  # nor watching eager
+    monkeypatch.setattr("onnxpatch.verification.reference.decided_sizes", lambda *_: ())  # nor watching eager
 
     class Secret(nn.Module):
         def __init__(self) -> None:

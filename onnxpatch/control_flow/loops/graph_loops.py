@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import compiled_function
-from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.control_flow.pytrees import names_in, tensors
 from onnxpatch.control_flow.recording import latest
 from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall, is_mutation, names_made, pruned

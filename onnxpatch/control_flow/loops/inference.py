@@ -33,7 +33,7 @@ from types import CodeType, FrameType
 
 import torch
 
-from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.control_flow.loops.recorded_loop import ROW, LoopResults, Place, RecordedLoop
 from onnxpatch.control_flow.loops.round_state import Changed, GrownLists, RoundState, check_same
 from onnxpatch.control_flow.pytrees import tensors

@@ -19,8 +19,8 @@ from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.control_flow.merging.output_template import Template, assembled
 from onnxpatch.control_flow.pytrees import rebuilt, tensors
 from onnxpatch.control_flow.recording import Recording
-from onnxpatch.decisions.instructions import raised_on_purpose
-from onnxpatch.decisions.place import Site
+from onnxpatch.decisions.ask import Site
+from onnxpatch.decisions.functions_run import raised_on_purpose
 
 LeafT = TypeVar("LeafT")
 NestT = TypeVar("NestT")

@@ -25,7 +25,7 @@ from onnxpatch.control_flow.loops import graph_loops
 from onnxpatch.control_flow.pytrees import Leaf, StackedRounds, rebuilt, tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall
-from onnxpatch.decisions.place import Site, here
+from onnxpatch.decisions.ask import Site, here
 from onnxpatch.errors import BranchError
 
 Place = tuple[int, int]

@@ -26,7 +26,7 @@ import torch
 
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.loops.inference import Loop
-from onnxpatch.decisions.instructions import instruction
+from onnxpatch.decisions.functions_run import instruction
 from onnxpatch.messages.user_code import user_frame
 
 _STOPS_EARLY = "zip, map or another iterator takes its rows, and may stop before the last"

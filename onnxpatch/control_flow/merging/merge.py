@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
-from onnxpatch._torch.trace_state import tracing_paused
+from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.merging.call_plan import CallPlan, has_hint, has_two_sides, same_shape, varying_dim
 from onnxpatch.control_flow.merging.output_template import Absent, Slot
@@ -218,6 +218,7 @@ class IfCall(Composite):
     """An If as one call that can be recorded and repeated: (predicate, operands) -> values and flags."""
 
     __name__ = "If"
+    merges_paths = True
 
     def __init__(self, merger: BranchMerger, node: PathNode, operands: list[Operand]) -> None:
         self._merger, self._node, self._operands = merger, node, operands

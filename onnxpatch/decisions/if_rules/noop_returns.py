@@ -1,13 +1,17 @@
-"""An `if` that returns early what the rest of the function would pad by nothing.
+"""An `if` that returns early what the rest of the function would make of it too.
 
-    parts = x.shape[1] / 4
-    if parts.is_integer():
-        return x
-    missing = math.ceil(parts) * 4 - x.shape[1]
+    parts = x.shape[1] / 4                       if self.table is not None and self.table.shape[0] >= n:
+    if parts.is_integer():                           return self.table[:n]
+        return x                                 self.table = torch.arange(n)[:, None] * self.slopes
+    missing = math.ceil(parts) * 4 - ...         return self.table
     return F.pad(x, (0, 0, 0, missing))
 
-Where the test is true there is nothing to pad, so the rest may be done at every size. The example tells whether that is
-so: where its test is true, the amounts must be 0.
+Where the first test is true there is nothing to pad, so the rest may be done at every size. The example tells whether
+that is so: where its test is true, the amounts must be 0.
+
+What the second makes does not depend on what was stored, so it may be made at every size: in the graph the stored table
+would end where the model makes a longer one. Whether both are the same is for the comparison to say, as ever: a table
+may have been trained since.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import ast
 import builtins
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -23,7 +27,7 @@ from typing import Any
 import torch
 
 from onnxpatch.decisions.if_rules.noop_padding import PadCall, pad_call
-from onnxpatch.decisions.if_rules.source import Lines, at_line, evaluated, ifs
+from onnxpatch.decisions.if_rules.source import Lines, at_line, comparison, evaluated, ifs, parts_of
 from onnxpatch.formulas.symbolic import example_number, symbolic
 
 # What the statements before the padding may call: they are evaluated here once more.
@@ -117,3 +121,55 @@ def _is_bool(value: ast.expr) -> bool:
 def _only_numbers(expression: ast.expr) -> bool:
     calls = (part for part in ast.walk(expression) if isinstance(part, ast.Call))
     return all(ast.unparse(call.func).removeprefix("math.") in _CALLS for call in calls)
+
+
+_NAMED = (ast.Name, ast.Attribute)
+
+
+def remakes_table(frame: FrameType) -> bool:
+    """Whether `frame` is evaluating the test of an `if` that returns a stored table, and else makes it anew."""
+    return bool(_tables(frame))
+
+
+@at_line
+def _tables(tree: ast.AST) -> Iterator[tuple[Lines, str]]:
+    for node, _ in ifs(tree):
+        returned = node.body[-1].value if isinstance(node.body[-1], ast.Return) else None
+        stored = _stored(returned)
+        behind = [one for one in _statements(tree) if one.lineno > (node.end_lineno or node.lineno)]
+        if stored and any(_is_long(part, stored) for part in parts_of(node.test, ast.And)) and _remade(stored, behind):
+            yield node.test, stored
+
+
+def _stored(returned: ast.expr | None) -> str:
+    """What `return table` or `return table[:n]` returns; '' for any other value."""
+    while isinstance(returned, ast.Subscript):
+        returned = returned.value
+    return ast.unparse(returned) if isinstance(returned, _NAMED) else ""
+
+
+def _is_long(part: ast.expr, stored: str) -> bool:
+    """`table.shape[i] >= n`, `table.size(i) > n`, and the same the other way round."""
+    compared = comparison(part)
+    sides = compared.ordered if compared is not None else None
+    starts = (f"{stored}.shape[", f"{stored}.size(", f"len({stored})")
+    return sides is not None and ast.unparse(sides[1]).startswith(starts)
+
+
+def _statements(tree: ast.AST) -> list[ast.stmt]:
+    """The statements of a function without those that hold others, in the order of their lines."""
+    found = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and not hasattr(one, "body")]
+    return sorted(found, key=lambda one: one.lineno)
+
+
+def _remade(stored: str, behind: Sequence[ast.stmt]) -> bool:
+    """Whether statements make another table, and do not read the stored one."""
+    for statement in behind:
+        parts = [part for part in ast.walk(statement) if isinstance(part, _NAMED) and ast.unparse(part) == stored]
+        if any(isinstance(part.ctx, ast.Load) for part in parts):
+            return False
+        if parts:
+            return True
+        if isinstance(statement, ast.Return):
+            return not isinstance(statement.value, ast.Constant | None)
+    return False

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from onnxpatch.decisions.place import Site
+from onnxpatch.decisions.ask import Site
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.constructs import Statement, code_at, construct_at, in_function, statement_at
 from onnxpatch.diagnosis.lines.execution_trace import ExecutionTrace, diverging_lines, other_numbers, trace_execution

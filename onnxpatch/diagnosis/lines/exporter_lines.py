@@ -23,7 +23,7 @@ import torch
 from onnxpatch._torch.function_modes import TraceErrorRecovery
 from onnxpatch._torch.guards import compiled_condition, size_conditions
 from onnxpatch._torch.one_export import one_export
-from onnxpatch.decisions.place import Site, model_lines
+from onnxpatch.decisions.ask import Site, model_lines
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.trial import Condition, Stack, Subject, Trial
 from onnxpatch.inputs import dynamic_shapes as shapes

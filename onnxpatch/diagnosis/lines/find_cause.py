@@ -1,7 +1,7 @@
 """Finds the line that broke a part, from its failed export: tracebacks, warnings, fixed sizes, graph nodes.
 
 A refusal is explained by what names a line most surely: the operator in the error, the traceback, an exception that the
-model catches, a size that was fixed, exports of the first lines alone (`line_bisect.py`), and last the source.
+model catches, a size that was fixed, exports of the first lines alone (`execution_trace.py`), and last the source.
 
 In a graph that exports without an error and is wrong, either a line fixed something at the example (a size, a branch),
 or an operator's translation differs from torch. A graph that is wrong at the example's own sizes speaks for an
@@ -19,7 +19,7 @@ from types import FrameType
 
 import torch
 
-from onnxpatch.decisions.place import Site, lines_of_stack
+from onnxpatch.decisions.ask import Site, lines_of_stack
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause, cause_at, cause_in_source, likeliest, own_line
 from onnxpatch.diagnosis.lines.execution_trace import TraceFunction, tracing_with

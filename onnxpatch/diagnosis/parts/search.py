@@ -21,16 +21,18 @@ from dataclasses import dataclass, field
 
 import torch
 
-from onnxpatch.decisions.place import Site
+from onnxpatch.decisions.ask import Site
 from onnxpatch.diagnosis.lines.exporter_lines import broken_conditions, operator_in, operator_nodes
-from onnxpatch.diagnosis.parts.failing_part import FailingPart, part_subject, plain_layer
 from onnxpatch.diagnosis.parts.isolated_module import Case, case_of, scriptable
 from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit, call_tree, record
 from onnxpatch.diagnosis.parts.part_trials import (
+    FailingPart,
     PartTrials,
     explained,
     leaves_defaults,
     other_reason,
+    part_subject,
+    plain_layer,
     right_when_wrapped,
 )
 from onnxpatch.diagnosis.trial import Subject, Trial

@@ -1,4 +1,4 @@
 """The programs that ONNX files are run in, one file each.
 
-A distribution adds one by an entry point, see `known`. Start reading at `interface.Runtime`.
+A distribution adds one by an entry point, see `onnxfile.runtime`. Start reading at `interface.Runtime`.
 """
