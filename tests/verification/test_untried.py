@@ -97,7 +97,7 @@ def _kept_by_a_call(way: str) -> list[str]:
     return changes_of_a_call(eager, list(ARGS), eager.ask(list(ARGS), restored=False))
 
 
-@pytest.mark.parametrize("way, name, line", [("attribute", "hidden", 86), ("buffer", "count", 89)])
+@pytest.mark.parametrize("way, name, line", [("attribute", "hidden", 85), ("buffer", "count", 88)])
 def test_what_the_second_call_reads_is_named_with_its_line(way, name, line):
     (found,) = _kept_by_a_call(way)
     assert found.startswith(f"{name} (") and found.endswith(f":{line})"), found
