@@ -24,7 +24,7 @@ from onnxpatch.decisions.if_rules.source import tree_of
 Way = tuple[int, bool]  # (offset of a jump, whether it jumped)
 _ASKING = (ast.If, ast.While, ast.IfExp, ast.Assert, ast.comprehension, ast.match_case, ast.BoolOp)
 _OPERATORS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
-_SAYING = frozenset({"warn", "warning", "warning_once", "info", "debug", "print", "error"})
+SAYING = frozenset({"warn", "warning", "warning_once", "info", "debug", "print", "error"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +149,7 @@ def _says(one: ast.stmt) -> bool:
         return True
     function = call.func if isinstance(call, ast.Call) else None
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    return name in _SAYING
+    return name in SAYING
 
 
 def _tests(test: ast.expr) -> Iterator[ast.expr]:

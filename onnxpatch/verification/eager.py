@@ -13,6 +13,7 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch._torch.dispatch_modes import CountedRun, TooLarge
+from onnxpatch._torch.function_modes import unseen
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
@@ -120,7 +121,7 @@ class Eager:
         self.peak = self.example_bytes = 0  # the most bytes that a run took, and the example
         self._state = state or Snapshot(model, *inputs.objects())
         own = addresses(model)
-        self.sides = SidesTaken(lambda value: isinstance(value, torch.Tensor) and address(value) in own)
+        self.sides = SidesTaken(lambda value: isinstance(value, torch.Tensor) and address(value) in own, unseen)
         self._taken: Taken | None = None  # by the last run
 
     def ask(

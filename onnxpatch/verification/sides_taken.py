@@ -12,15 +12,18 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
+from onnxpatch.decisions.choices import UNKNOWN, Choice, choices
+from onnxpatch.decisions.conditionals import source_of
 from onnxpatch.decisions.functions_run import OUTSIDE, Caller, Function, Kind
 from onnxpatch.messages.user_code import is_user_frame, package_of
 from onnxpatch.process import undone
@@ -38,10 +41,14 @@ Jump = tuple[int, int, bool]
 
 @dataclass
 class Taken:
-    """What one run took. jumps: (number of the function, offset, whether it jumped); lines: (number, line)."""
+    """What one run took. jumps: (number of the function, offset, whether it jumped); lines: (number, line).
+
+    chosen: (choice, outcome) of what was chosen without a jump.
+    """
 
     jumps: set[Jump] = field(default_factory=set)
     lines: set[tuple[int, int]] = field(default_factory=set)
+    chosen: set[tuple[Choice, Any]] = field(default_factory=set)
 
 
 class SidesTaken:
@@ -52,16 +59,22 @@ class SidesTaken:
     the place.
     """
 
-    def __init__(self, is_own: Callable[[object], bool] = lambda value: False) -> None:
-        """is_own: whether a tensor is the model's own, a weight say."""
+    def __init__(
+        self,
+        is_own: Callable[[object], bool] = lambda value: False,
+        unseen: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """is_own: whether a tensor is the model's own, a weight say. unseen: a block whose calls nobody records."""
         self.functions: list[Function] = []
         self.attributes: dict[str, set[Kind]] = {}
         self.able = True
-        self.is_own = is_own
+        self.is_own, self.unseen = is_own, unseen
         self.fixed: frozenset[tuple[str, str, int, int]] = frozenset()
+        self.choices: dict[Function, dict[int, list[Choice]]] = {}  # by line; of a lambda, those of what is around it
         self._by_code: dict[int, tuple[CodeType, Function | None]] = {}
         self._taken = Taken()
         self._seen: set[Jump] = set()
+        self._outcomes: dict[Choice, set[Any]] = {}
 
     @contextmanager
     def run(self) -> Iterator[Taken]:
@@ -75,14 +88,24 @@ class SidesTaken:
     def keep(self, taken: Taken) -> None:
         """Count a run as one that is compared: functions of which every side is taken are not watched any more."""
         self._seen |= taken.jumps
+        for choice, outcome in taken.chosen:
+            self._outcomes.setdefault(choice, set()).add(outcome)
         for one in self.functions:
-            one.done = one.done or all(
-                (one.number, at, jumped) in self._seen for at in one.jumps for jumped in (True, False)
+            one.done = one.done or (
+                all((one.number, at, jumped) in self._seen for at in one.jumps for jumped in (True, False))
+                and all(map(self._is_known, itertools.chain.from_iterable(self.choices.get(one, {}).values())))
             )
+
+    def _is_known(self, choice: Choice) -> bool:
+        """Whether a choice came out in two ways, or cannot be looked at."""
+        return choice.is_left or len(self._outcomes.get(choice, ())) > 1
 
     def is_new(self, taken: Taken | None) -> bool:
         """Whether a run took a side that none of those to be compared has taken."""
-        return taken is not None and not taken.jumps <= self._seen
+        return taken is not None and (not taken.jumps <= self._seen or any(
+            len(seen := self._outcomes.get(choice, set())) < 2 and outcome not in seen
+            for choice, outcome in taken.chosen
+        ))  # fmt: skip
 
     # -------------------------------------------------------------- what the two ways of watching call
     def function(self, frame: FrameType) -> Function | None:
@@ -123,6 +146,14 @@ class SidesTaken:
         if name is not None and often < _LOOKED_AT:
             one.tested[at] = {*kinds, self._kind(frame.f_locals.get(name))}, often + 1
 
+    def choose(self, one: Function, frame: FrameType) -> None:
+        """Note what the line chooses that a frame is about to run."""
+        open_ones = [choice for choice in self.choices[one].get(frame.f_lineno, ()) if not self._is_known(choice)]
+        if open_ones:
+            with self.unseen():
+                found = [(choice, choice.outcome(frame)) for choice in open_ones]
+            self._taken.chosen |= {(choice, outcome) for choice, outcome in found if outcome is not UNKNOWN}
+
     def by_code(self, code: CodeType) -> Function | None:
         """The function of a code object, if it has run."""
         known = self._by_code.get(id(code))
@@ -131,6 +162,12 @@ class SidesTaken:
     def _entered(self, frame: FrameType) -> Function:
         made = Function(len(self.functions), frame.f_code, frame.f_globals)
         self.functions.append(made)
+        around = next((one for one in self.functions if frame.f_code in one.inner), made)
+        source = source_of(around.code)
+        if around is not made and around in self.choices:
+            self.choices[made] = self.choices[around]
+        else:
+            self.choices[made] = choices(source) if source is not None else {}
         return made
 
     def _note_kinds(self, one: Function, frame: FrameType) -> None:
@@ -236,7 +273,7 @@ def _traced(record: SidesTaken) -> Iterator[bool]:
 
 def _local(record: SidesTaken, one: Function, taken: Taken, caller: Caller) -> Any:
     """The tracer of one call: the lines, and on lines that decide every instruction."""
-    number, jumps, lines, begins = one.number, one.jumps, one.lines, one.begins
+    number, jumps, lines, begins, chosen = one.number, one.jumps, one.lines, one.begins, record.choices[one]
     pending, events = -1, 0
 
     def trace(frame: FrameType, event: str, arg: object) -> Any:
@@ -254,6 +291,8 @@ def _local(record: SidesTaken, one: Function, taken: Taken, caller: Caller) -> A
             line = frame.f_lineno
             taken.lines.add((number, line))
             frame.f_trace_opcodes = line in lines
+            if line in chosen:
+                record.choose(one, frame)
         if at in begins:
             pending = begins[at]
             record.tested(one, pending, frame)
@@ -341,13 +380,17 @@ class _Watch:
             self.record.returned(one, caller, value)
 
     def line(self, code: CodeType, line: int) -> object:
-        """A line starts; each is told once in a run."""
+        """A line starts; each is told once in a run, but for those that choose."""
         if threading.get_ident() != self.thread:
             return None
         one = self.record.by_code(code)
-        if one is not None:
-            self.taken.lines.add((one.number, line))
-        return self.monitoring.DISABLE
+        if one is None:
+            return self.monitoring.DISABLE
+        self.taken.lines.add((one.number, line))
+        if line not in self.record.choices[one]:
+            return self.monitoring.DISABLE
+        self.record.choose(one, sys._getframe(1))
+        return None
 
     def branched(self, code: CodeType, offset: int, to: int) -> object:
         """A branch was taken, or not; told until both have been."""

@@ -12,10 +12,11 @@ from __future__ import annotations
 import ast
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from onnxpatch.decisions.choices import Choice, not_chosen, place
 from onnxpatch.decisions.code_run import CodeRun
 from onnxpatch.decisions.conditionals import Question, Source, is_idle, missing_sides, sides_of_jumps
 from onnxpatch.decisions.dependence import Dependence
@@ -72,14 +73,9 @@ def untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried] | None:
 
 def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
     taken = [(probe.label, probe.taken) for probe in probes if probe.taken is not None]
-    ran = _Ran()
-    for number, line in itertools.chain.from_iterable(one.lines for _, one in taken):
-        ran.lines[number].add(line)
-    code = CodeRun(sides.functions, ran.lines)
-    for function in sides.functions:
-        _read_jumps(function, code.source(function), taken, ran)
+    ran, code = _read(sides, taken)
     known = Dependence(code, ran.answers, ran.tested, sides.attributes)
-    missed = list(_missed(code, ran))
+    missed = [*_missed(code, ran), *_not_chosen(sides, code, [one for _, one in taken])]
     turned = known.turned([(one.function, test) for one in missed for test in one.on] + ran.names)
     # `c = n > 1 and mask is None and self.causal`, of a model that is not causal: it is false whatever n is.
     settled: set[ast.AST | None] = {value for function, test in ran.names for value in known.settled(function, test)}
@@ -90,6 +86,16 @@ def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
         Untried(_place(one), one.question, one.said, ran.nearest.get(one.on[0], first))
         for one in sorted(possible, key=lambda one: one.order)
     ))  # fmt: skip
+
+
+def _read(sides: SidesTaken, taken: Sequence[tuple[str, Taken]]) -> tuple[_Ran, CodeRun]:
+    ran = _Ran()
+    for number, line in itertools.chain.from_iterable(one.lines for _, one in taken):
+        ran.lines[number].add(line)
+    code = CodeRun(sides.functions, ran.lines)
+    for function in sides.functions:
+        _read_jumps(function, code.source(function), taken, ran)
+    return ran, code
 
 
 def _fixed(sides: SidesTaken, code: CodeRun) -> Iterator[ast.AST | None]:
@@ -133,6 +139,46 @@ def _missed(code: CodeRun, ran: _Ran) -> Iterator[_Side]:
             yield from _by_lines(function, source.nodes, ran.lines[function.number])
 
 
+def _not_chosen(sides: SidesTaken, code: CodeRun, taken: Iterable[Taken]) -> Iterator[_Side]:
+    """What never came out otherwise of what is chosen without a jump; of one choice inside of another the inner one."""
+    outcomes = defaultdict[Choice, set[Any]](set)
+    for choice, outcome in itertools.chain.from_iterable(one.chosen for one in taken):
+        outcomes[choice].add(outcome)
+    said = {choice: not_chosen(choice, *found) for choice, found in outcomes.items() if len(found) == 1}
+    for function in code.functions:
+        source = code.source(function) if code.around(function) is function else None
+        for choice in itertools.chain.from_iterable(sides.choices.get(function, {}).values()):
+            if source is not None and choice in said and not any(_inside(other, choice) for other in said):
+                yield from _not_chosen_side(code, function, source, choice, said[choice])
+
+
+def _not_chosen_side(code: CodeRun, function: Function, source: Source, choice: Choice, said: str) -> Iterator[_Side]:
+    node, *on = (source.places[place(one)] for one in (choice.node, *choice.on))
+    if not _is_asked_by_callers(code, function, node):
+        order = function.code.co_filename, node.lineno, node.col_offset
+        yield _Side(function, tuple(on), _cut(said), _text(node), order, node)
+
+
+def _is_asked_by_callers(code: CodeRun, function: Function, node: ast.expr) -> bool:
+    """Whether a function returns a choice to conditions alone, which are named themselves."""
+    source = code.source(function)
+    if source is None or not isinstance(source.parents.get(node), ast.Return):
+        return False
+    calls = [(code.functions[caller], at) for caller, at in function.callers if caller >= 0]
+    return bool(calls) and all(_is_asked(code, calling, at) for calling, at in calls)
+
+
+def _is_asked(code: CodeRun, calling: Function, at: int) -> bool:
+    source, node = code.source(calling), code.expression_at(calling, at)
+    while source is not None and node is not None and node not in source.tests:
+        node = source.parents.get(node)
+    return node is not None
+
+
+def _inside(one: Choice, other: Choice) -> bool:
+    return any(part is one.node for part in ast.walk(other.node) if part is not other.node)
+
+
 def _side(function: Function, question: Question, test: ast.expr, answer: bool) -> _Side:
     return _Side(
         function,
@@ -153,7 +199,11 @@ def _said(test: ast.expr, answer: bool) -> str:
 
 
 def _text(node: ast.AST) -> str:
-    text = " ".join(ast.unparse(node).split())
+    return _cut(ast.unparse(node))
+
+
+def _cut(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 

@@ -31,6 +31,7 @@ def _sides(model: nn.Module, *calls: tuple[Any, ...]) -> list[str]:
 
 
 X, FAR = torch.ones(2, 3), torch.full((2, 3), 9.0)
+CHOSEN = ["max(n, 100) is n", "n is one of the keys", "int(f'{n:04d}'[1]) is not 0"]
 CASES: list[tuple[type[nn.Module], list[tuple[Any, ...]], list[str]]] = [
     (models.OnData, [(X,)], ["x.sum() > 10"]),
     (models.OnData, [(X,), (FAR,)], []),
@@ -44,7 +45,7 @@ CASES: list[tuple[type[nn.Module], list[tuple[Any, ...]], list[str]]] = [
     (models.Listed, [(X,)], ["sum(row) > 10"]),
     (models.Loop, [(X,)], ["n > 2"]),
     (models.Between, [(X,)], ["not (1 < n < 5)"]),
-    (models.Handed, [(X,)], ["flag"]),
+    (models.Handed, [(X,)], ["flag", "bool((x > 5).any())"]),
     (models.Cases, [(X,)], ["case 3"]),
     (models.Caught, [(X,)], ["RuntimeError is raised"]),
     (models.Assigned, [(X,)], ["x.shape[0] > 5"]),
@@ -53,6 +54,9 @@ CASES: list[tuple[type[nn.Module], list[tuple[Any, ...]], list[str]]] = [
     (models.Returned, [(X,)], ["kept is None"]),
     (models.Given, [(X,)], []),
     (models.Kept, [(X,)], ["self.length > 3"]),
+    (models.WithoutIf, [(X,), (FAR,)], CHOSEN),
+    (models.WithoutIf, [(X,), (torch.ones(6, 3),)], [*CHOSEN, "bool((x > 5).any())", "float(row[0] > 7)"]),
+    (models.WithoutIf, [(X,), (FAR,), (torch.ones(200, 3),), (torch.ones(40, 3),)], []),
 ]
 
 

@@ -38,6 +38,7 @@ def asked(a: int, b: int, n: int) -> object:
         n -= 1
     found += [i for i in range(n) if i > 1]
     w = a if b else n
+    w += max(n, 4) + [1, 2][n > 8] + sum(map(lambda i: (i == 3) * 2, range(n)))
     match n:
         case 3:
             w = 3
@@ -55,10 +56,13 @@ def main() -> None:
     load("process")
     load("decisions.functions_run")
     load("decisions.if_rules.source")
-    conditionals, recorder = load("decisions.conditionals"), load("verification.sides_taken")
+    conditionals = load("decisions.conditionals")
+    load("decisions.choices")
+    recorder = load("verification.sides_taken")
     record = recorder.SidesTaken()
     answers: dict[tuple[int, str], set[bool]] = {}
     lines: set[int] = set()
+    chosen: dict[str, set[str]] = {}
     for args in ((1, 0, 0), (1, 1, 9), (0, 0, 4)):
         with record.run() as taken:
             asked(*args)
@@ -67,9 +71,13 @@ def main() -> None:
             for (at, jumped), (test, answer) in conditionals.sides_of_jumps(source, one.code).items():
                 if (one.number, at, jumped) in taken.jumps and answer is not None:
                     answers.setdefault((test.lineno, ast.unparse(test)), set()).add(answer)
+        for choice, outcome in taken.chosen:
+            chosen.setdefault(ast.unparse(choice.node), set()).add(repr(outcome))
         lines |= {line for number, line in taken.lines if number == 0}
     for test, found in sorted(answers.items()):
         print(test, sorted(found))
+    for text, outcomes in sorted(chosen.items()):
+        print(text, sorted(outcomes))
     print(sorted(lines), record.able)
 
 
