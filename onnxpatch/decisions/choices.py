@@ -48,7 +48,10 @@ _MODULES = {
 _PURE_MODULES = _words("math operator bisect _bisect _operator")
 _HOLDERS = (str, int, float, list, tuple, dict, set, frozenset, range)
 _BOOLS = _words("bool equal allclose is_nonzero isclose array_equal startswith endswith is_integer")
-_VALUES = _words("str repr format hash hex bin ord index count find bit_length bisect bisect_left bisect_right isqrt")
+_VALUES = frozenset((
+    "str", "repr", "format", "hash", "hex", "bin", "ord", "index", "count", "find", "bit_length", "bisect",
+    "bisect_left", "bisect_right", "isqrt",
+))  # fmt: skip
 _WRAPS = _words("int float len ord str hash bool abs round count find startswith endswith strip index")
 _NODES = (
     ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare,
