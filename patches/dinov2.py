@@ -85,7 +85,7 @@ def _images() -> list[tuple[Tensor]]:
         unchanged="fixed sizes",
     ),
 )
-class DinoPositions:
+class _DinoPositions:
     """Resizes the table to any grid, with the model's offset and antialias. At its own square size it is unchanged."""
 
     pos_embed: Tensor

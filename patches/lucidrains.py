@@ -200,7 +200,7 @@ class _Routed(torch.nn.Module):
         reason="TopK|k argument|specialized|Constraints",
     ),
 )
-class Router:
+class _Router:
     """Chooses all tokens of a short text, in the order of their scores, with a score of 1. For one route."""
 
     def forward(

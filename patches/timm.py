@@ -124,7 +124,7 @@ def window_reverse(
         unchanged="fixed sizes",
     ),
 )
-class SwinBlock:
+class _SwinBlock:
     """Attention in the windows of a map that is shifted, then padded."""
 
     def _attn(self, x: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class SwinBlock:
         unchanged="fixed sizes",
     ),
 )
-class SwinCrBlock:
+class _SwinCrBlock:
     """The same in timm's other implementation of Swin V2."""
 
     def _shifted_window_attn(self, x: Tensor) -> Tensor:

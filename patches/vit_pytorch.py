@@ -72,7 +72,7 @@ class _Sampling(torch.nn.Module):
         reason="static shape|aten::pad_sequence",
     ),
 )
-class AdaptiveTokenSampling:
+class _AdaptiveTokenSampling:
     """Attention to the tokens sampled by the class token's attention, (batch, heads, 1 + n, tokens)."""
 
     output_num_tokens: int
@@ -125,8 +125,8 @@ class _AtAnySize(torch.nn.Module):
         beside=("adaptive-token-sampling",),
     ),
 )
-class SamplesAlways:
-    """Calls its sampling at every size. `AdaptiveTokenSampling` above keeps all tokens where there are few."""
+class _SamplesAlways:
+    """Calls its sampling at every size. `_AdaptiveTokenSampling` above keeps all tokens where there are few."""
 
     @property
     def output_num_tokens(self) -> int | None:

@@ -168,7 +168,7 @@ def _constant(writer: Writer, number: float, dtype: torch.dtype) -> Value:
 
 
 @dataclass(frozen=True)
-class Scan:
+class _Scan:
     """combine: associative function of two states, the earlier one first. neutral: for each tensor of a state, its
     neutral element."""
 
@@ -236,7 +236,7 @@ def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     least = -torch.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
     # The index travels with the entry, so one scan finds both.
     state = x, places.reshape(shape).expand_as(x)
-    largest, found = scanned(Scan(_later_of_equal, (least, -1)), state, dim)
+    largest, found = scanned(_Scan(_later_of_equal, (least, -1)), state, dim)
     return largest, found
 
 
@@ -247,15 +247,15 @@ def _later_of_equal(before: State, after: State) -> State:
     return tuple(torch.where(later, new, old) for old, new in zip(before, after, strict=True))
 
 
-_PRODUCT = Scan(lambda before, after: (before[0] * after[0],), (1.0,))
-_COMPLEX_PRODUCT = Scan(_complex_product, (1.0, 0.0))
-_LINEAR = Scan(_linear, (1.0, 0.0))
-_COMPLEX_LINEAR = Scan(_complex_linear, (1.0, 0.0, 0.0, 0.0))
+_PRODUCT = _Scan(lambda before, after: (before[0] * after[0],), (1.0,))
+_COMPLEX_PRODUCT = _Scan(_complex_product, (1.0, 0.0))
+_LINEAR = _Scan(_linear, (1.0, 0.0))
+_COMPLEX_LINEAR = _Scan(_complex_linear, (1.0, 0.0, 0.0, 0.0))
 # The lowest float, not -inf, is neutral: the difference of two -inf is NaN.
-_LOG_SUM = Scan(_log_sum, (torch.finfo(torch.float32).min, 0.0))
+_LOG_SUM = _Scan(_log_sum, (torch.finfo(torch.float32).min, 0.0))
 
 
-def scanned(scan: Scan, state: State, dim: int) -> State:
+def scanned(scan: _Scan, state: State, dim: int) -> State:
     """Each entry along `dim` combined with all before it."""
     # torch takes a 0-d tensor for a row of one.
     if state[0].dim() == 0:
@@ -267,7 +267,7 @@ def scanned(scan: Scan, state: State, dim: int) -> State:
     return tuple(part.transpose(axis, last) for part in turned)
 
 
-def _along_last(scan: Scan, state: State, levels: int) -> State:
+def _along_last(scan: _Scan, state: State, levels: int) -> State:
     length = state[0].shape[-1]
     if isinstance(length, int) and length <= _BLOCK:
         return _doubled(scan, state, length)
@@ -285,11 +285,11 @@ def _along_last(scan: Scan, state: State, levels: int) -> State:
     return tuple(part.flatten(-2).narrow(-1, 0, length) for part in whole)
 
 
-def _each(scan: Scan, state: State, cut: Callable[[Tensor, int, float], Tensor]) -> State:
+def _each(scan: _Scan, state: State, cut: Callable[[Tensor, int, float], Tensor]) -> State:
     return tuple(cut(part, _BLOCK, value) for part, value in zip(state, scan.neutral, strict=True))
 
 
-def _doubled(scan: Scan, state: State, length: int) -> State:
+def _doubled(scan: _Scan, state: State, length: int) -> State:
     step = 1
     while step < length:
         state = scan.combine(_axis_moved(scan, state, step), state)
@@ -297,6 +297,6 @@ def _doubled(scan: Scan, state: State, length: int) -> State:
     return state
 
 
-def _axis_moved(scan: Scan, state: State, places: int) -> State:
+def _axis_moved(scan: _Scan, state: State, places: int) -> State:
     """The state shifted right by `places`, with neutral elements on the left."""
     return tuple(moved(part, places, value) for part, value in zip(state, scan.neutral, strict=True))

@@ -28,16 +28,16 @@ _MOST_TARGETS = 4  # functions of one patch whose code is shown
 
 
 @dataclass
-class LinePair:
+class _LinePair:
     """The code that a patch replaces and its own, as HTML."""
 
     before: str
     after: str
 
 
-def pair(patch: Patch, module: torch.nn.Module | None = None) -> LinePair:
+def pair(patch: Patch, module: torch.nn.Module | None = None) -> _LinePair:
     """The code before and after `patch`. module: one that it applies to, whose class has the methods."""
-    return LinePair(coloured(original(patch, module)), coloured(source(patch.stand_in)))
+    return _LinePair(coloured(original(patch, module)), coloured(source(patch.stand_in)))
 
 
 def original(patch: Patch, module: torch.nn.Module | None = None) -> str:
@@ -153,7 +153,7 @@ class _Card:
 
     patch: Patch
     where: str
-    pair: LinePair
+    pair: _LinePair
 
 
 def cards(patches: Sequence[Patch], plan: Plan | None) -> list[_Card]:

@@ -67,7 +67,7 @@ def _program_shapes(program: Any) -> dict[str, Any] | None:
 
 
 # ------------------------------------------------------------------ functions
-class Called(nn.Module):
+class _Called(nn.Module):
     """A function as a module. parts: the modules that it reaches."""
 
     def __init__(self, function: Callable[..., Any], parts: Mapping[str, nn.Module]) -> None:
@@ -77,15 +77,15 @@ class Called(nn.Module):
             self.add_module(name, part)
 
 
-def _calling(function: Any) -> Called:
-    def forward(self: Called, *args: Any, **kwargs: Any) -> Any:
+def _calling(function: Any) -> _Called:
+    def forward(self: _Called, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
     # The exporters name inputs after the parameters of forward.
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     forward.__signature__ = inspect.Signature([me, *_parameters(function)])  # type: ignore[attr-defined]
     parts = _parts(function)
-    made: Called = type(_name(function), (Called,), {"forward": forward})(_by_attribute(function), parts)
+    made: _Called = type(_name(function), (_Called,), {"forward": forward})(_by_attribute(function), parts)
     made.training = any(part.training for part in parts.values())
     return made
 
@@ -126,7 +126,7 @@ def _parts(function: object) -> dict[str, nn.Module]:
     parts: dict[str, nn.Module] = {}
     for name, module in (one for key, one in found.items() if key not in inside):
         own = re.sub(r"\W+", "_", name)
-        own = f"{own}_" if not own or hasattr(Called, own) or own == "function" else own
+        own = f"{own}_" if not own or hasattr(_Called, own) or own == "function" else own
         parts[own if own not in parts else f"{own}_{len(parts)}"] = module
     return parts
 

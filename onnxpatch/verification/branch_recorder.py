@@ -31,7 +31,7 @@ _NEAR = 3  # frames of the model's code
 _QUICK = 100  # calls of torch's functions
 
 
-class EndlessError(Exception):
+class _EndlessError(Exception):
     """The forward makes conversions without end: some loops end for some data only (halving infinity, say)."""
 
 
@@ -225,7 +225,7 @@ class Decisions(TorchFunctionMode):
                 self.files |= {frame.f_code.co_filename} if frame is not None else set()
                 frame = user_frame(frame.f_back) if frame is not None else None
         if len(self.signature) > _ENDLESS:
-            raise EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
+            raise _EndlessError(f"more than {_ENDLESS} decisions: a loop that this data does not end")
 
 
 def number_of(side: object) -> float | None:

@@ -59,7 +59,7 @@ _OUTSIDE = ("negated", "alternating signs")  # of what roots and logarithms take
 Ran = TypeVar("Ran")
 
 
-class DataCandidate(NamedTuple):
+class _DataCandidate(NamedTuple):
     """Data to try. exact: it has values that were chosen exactly. always: it is compared in any case. planted: what was
     put into it."""
 
@@ -137,7 +137,7 @@ class DataSearch:
         return self.idle < (_PATIENCE if taken else math.inf if self.example.quick else _LONG_PATIENCE)
 
     # -------------------------------------------------------------- one candidate
-    def _tried(self, one: DataCandidate) -> Probe | None:
+    def _tried(self, one: _DataCandidate) -> Probe | None:
         """A probe, if this data has to be compared or shows another branch."""
         looks, compared = self.is_open, self._is_compared(one)
         self.tried += looks or compared
@@ -154,7 +154,7 @@ class DataSearch:
             self._note(watched, why)
         return self.oracle.remember(_probe(one, answer, self.first.sizes, branch=why == "branch"))
 
-    def _watched(self, one: DataCandidate) -> Decisions | None:
+    def _watched(self, one: _DataCandidate) -> Decisions | None:
         watched = self._ran(one, self.oracle.eager.decisions)
         self.refused[one.planted] += watched is None and one.planted is not None
         self.idle += watched is not None
@@ -166,7 +166,7 @@ class DataSearch:
         self.signatures.add(watched.signature)
         self.magnitudes.add(watched.magnitudes)
 
-    def _why(self, one: DataCandidate, watched: Decisions | None) -> str:
+    def _why(self, one: _DataCandidate, watched: Decisions | None) -> str:
         """Why this data is compared: branch, always, far (numbers of another magnitude), or chance; "" if it is not."""
         if watched is not None and self._is_other(watched):
             self.flipped = True
@@ -178,14 +178,14 @@ class DataSearch:
             return "far"
         return "chance" if self.draws else ""
 
-    def _counts(self, why: str, one: DataCandidate, answer: Answer) -> bool:
+    def _counts(self, why: str, one: _DataCandidate, answer: Answer) -> bool:
         # A forward that draws may use the numbers for some data only (noise under a mask).
         if why == "chance":
             self.draws = not (answer.finite and _by_chance(self.oracle, one.values, answer.outputs or ()))
             return not self.draws  # one such input is enough
         return answer.finite or why != "far"
 
-    def _ran(self, one: DataCandidate, run: Callable[[Sequence[object]], Ran]) -> Ran:
+    def _ran(self, one: _DataCandidate, run: Callable[[Sequence[object]], Ran]) -> Ran:
         result = run(one.values)
         if self.oracle.eager.run.stopped:
             self.oracle.too_large[one.label] = self.oracle.eager.run.stopped
@@ -195,7 +195,7 @@ class DataSearch:
         """Whether the forward took another branch than so far."""
         return watched.signature not in self.signatures or self.oracle.eager.sides.is_new(watched.taken)
 
-    def _is_compared(self, one: DataCandidate) -> bool:
+    def _is_compared(self, one: _DataCandidate) -> bool:
         """Whether such data is compared even if the forward takes the same branch."""
         if one.always or one.label in _ALWAYS or (self.spare and one.label in _MORE):
             return True
@@ -207,39 +207,39 @@ class DataSearch:
         )
 
     # -------------------------------------------------------------- all candidates
-    def _candidates(self) -> Iterator[DataCandidate]:
+    def _candidates(self) -> Iterator[_DataCandidate]:
         """Those of each maker in turn, so that none uses up the budget alone."""
         makers = [maker.makes(self) for maker in MAKERS if maker.serves(self)]
         for turn in itertools.zip_longest(*makers):
             yield from filter(None, turn)
 
 
-def _multiples(search: DataSearch) -> Iterator[DataCandidate]:
+def _multiples(search: DataSearch) -> Iterator[_DataCandidate]:
     made = multiples(search.values, search.example)
-    yield from (DataCandidate(*one, exact=True, always=True) for one in made)
+    yield from (_DataCandidate(*one, exact=True, always=True) for one in made)
 
 
-def _compared(search: DataSearch) -> Iterator[DataCandidate]:
+def _compared(search: DataSearch) -> Iterator[_DataCandidate]:
     named = search.oracle.mentioned
     rows = (*named.rows, *named.keys) if search.decides_quickly else ()
     pairs = [one for one in rows if len(one) > 1][:_ROWS]
     keys = [float(one[0]) for one in rows if len(one) == 1]
     made = planted(search.values, search.example, [*named.values(search.example.files), *keys], pairs)
-    yield from (DataCandidate(label, data, exact=True, planted=what) for label, data, what in made)
+    yield from (_DataCandidate(label, data, exact=True, planted=what) for label, data, what in made)
 
 
-def _steered(search: DataSearch) -> Iterator[DataCandidate]:
+def _steered(search: DataSearch) -> Iterator[_DataCandidate]:
     made = steered(search.values, search.example, search.oracle.eager.decisions)
-    yield from (DataCandidate(*one, exact=True) for one in made)
+    yield from (_DataCandidate(*one, exact=True) for one in made)
 
 
-def _usual(search: DataSearch) -> Iterator[DataCandidate]:
-    yield from itertools.starmap(DataCandidate, variants(search.values, finite=not search.example.asks_finite))
+def _usual(search: DataSearch) -> Iterator[_DataCandidate]:
+    yield from itertools.starmap(_DataCandidate, variants(search.values, finite=not search.example.asks_finite))
     if search.decides_quickly:
-        yield from (DataCandidate(*one, exact=True) for one in made_equal(search.values))
+        yield from (_DataCandidate(*one, exact=True) for one in made_equal(search.values))
 
 
-MAKERS: tuple[Maker[DataSearch, DataCandidate], ...] = (
+MAKERS: tuple[Maker[DataSearch, _DataCandidate], ...] = (
     Maker("multiples of a step", lambda search: search.example.steps, _multiples),
     Maker("what data is compared with", lambda search: search.decides or search.draws, _compared),
     Maker("a number from data, moved", lambda search: search.decides_quickly, _steered),
@@ -247,7 +247,7 @@ MAKERS: tuple[Maker[DataSearch, DataCandidate], ...] = (
 )
 
 
-def _probe(one: DataCandidate, answer: Answer, sizes: dict[str, int], branch: bool) -> Probe:
+def _probe(one: _DataCandidate, answer: Answer, sizes: dict[str, int], branch: bool) -> Probe:
     exact = one.exact and (branch or one.always)
     return answer.probe(one.label, "branch" if branch else "data", sizes, one.values, exact)
 

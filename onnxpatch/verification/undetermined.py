@@ -89,7 +89,7 @@ def _narrow(output: torch.Tensor | None) -> torch.Tensor | None:
     return output.float() if output is not None and output.dtype == torch.float64 else output
 
 
-class TiesBroken(TorchFunctionMode):
+class _TiesBroken(TorchFunctionMode):
     """A mode in which unstable sorts keep the order of equal values, or (`last`) reverse it.
 
     met: whether there was anything in an open order.
@@ -118,19 +118,19 @@ class TiesBroken(TorchFunctionMode):
 
 
 def _sort(
-    ties: TiesBroken, result: Any, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+    ties: _TiesBroken, result: Any, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> object:
     return result if stable else type(result)(ties.order(x, dim, descending))
 
 
 def _argsort(
-    ties: TiesBroken, result: object, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
+    ties: _TiesBroken, result: object, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> object:
     return result if stable else ties.order(x, dim, descending)[1]
 
 
 def _topk(
-    ties: TiesBroken, result: Any, x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    ties: _TiesBroken, result: Any, x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> object:
     if not x.dim():
         return result
@@ -138,7 +138,7 @@ def _topk(
 
 
 def _unique(
-    ties: TiesBroken,
+    ties: _TiesBroken,
     result: object,
     x: torch.Tensor,
     sorted: bool = True,
@@ -229,7 +229,7 @@ def _movable(
 def _other_orders(probe: Probe, eager: Eager) -> Iterator[Answer]:
     # Sorts both ways round: eager may happen to use one of them already.
     for last in (False, True):
-        with TiesBroken(last) as ties:
+        with _TiesBroken(last) as ties:
             answer = eager.ask(probe.values)
         if not ties.met:
             break

@@ -66,7 +66,7 @@ def _films() -> list[tuple[Tensor]]:
         unchanged="fixed sizes",
     ),
 )
-class FilmAutoencoder:
+class _FilmAutoencoder:
     """Encodes and decodes all frames in one pass, if their number is dynamic; tiles are left to the model."""
 
     def _encode(self: Any, x: Tensor) -> Tensor:
@@ -117,7 +117,7 @@ class FilmAutoencoder:
         unchanged="fixed sizes",
     ),
 )
-class FilmResampling:
+class _FilmResampling:
     """Doubles or halves the number of frames after the first, which is a chunk of its own and stays one frame."""
 
     def forward(self: Any, x: Tensor, feat_cache: object = None, feat_idx: object = (0,)) -> Tensor:

@@ -61,7 +61,7 @@ def _texts() -> list[tuple[Tensor, ...]]:
         beside=("complex-numbers",),
     ),
 )  # fmt: skip
-class LuminaTransformer:
+class _LuminaTransformer:
     """Keeps the padding of each text, and masks it in attention."""
 
     def forward(

@@ -51,7 +51,7 @@ def _scaling() -> torch.nn.Module:
         unchanged=_scaling,
     ),
 )
-class EinMixStandIn:
+class _EinMixStandIn:
     """A float32 input times a weight: Conv where the sizes allow it, else MatMul, else the layer's own einsum."""
 
     def forward(self: Any, input: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ class EinMixStandIn:
 
 
 @dataclass(frozen=True)
-class Mixing:
+class _Mixing:
     """left, right: the dimensions of input and output, each with its axes. weight: the axes of the weight.
 
     summed: axes of input and weight alone, in the input's order. columns: of weight and output alone, in the output's.
@@ -151,7 +151,7 @@ class Mixing:
         return rearrange(made, _plan(sides[0], sides[1], tuple(known)), tuple(known.values()))
 
 
-def plan_mixing(module: Any, x: Tensor) -> Mixing | None:
+def plan_mixing(module: Any, x: Tensor) -> _Mixing | None:
     """The plan of an EinMix layer for an input, or None where neither Conv nor MatMul computes the same.
 
     None: axes that input, weight and output share (heads with weights of their own), a weight that is summed with
@@ -167,7 +167,7 @@ def plan_mixing(module: Any, x: Tensor) -> Mixing | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _mixing(pattern: str, weight_shape: str, names: Names, ndim: int) -> Mixing | None:
+def _mixing(pattern: str, weight_shape: str, names: Names, ndim: int) -> _Mixing | None:
     sides = _sides(pattern, ndim)
     if sides is None or any(sum(axis not in names for axis in group) > 1 for group in sides[0]):
         return None
@@ -178,7 +178,7 @@ def _mixing(pattern: str, weight_shape: str, names: Names, ndim: int) -> Mixing 
     rows = [axis for axis in given if axis not in summed]
     if not (summed and columns and rows) or {*weight} != {*summed, *columns} or not {*rows} <= {*wanted}:
         return None
-    return Mixing(sides[0], sides[1], weight, summed, columns)
+    return _Mixing(sides[0], sides[1], weight, summed, columns)
 
 
 def _sides(pattern: str, ndim: int) -> Sides | None:

@@ -51,7 +51,7 @@ def _dynamo(module: torch.nn.Module, settings: Settings) -> str | None:
         unchanged="fixed sizes",
     ),
 )
-class RecurrentLayer:
+class _RecurrentLayer:
     """Runs a layer over steps whose number may change, and over sequences that are packed in name only."""
 
     def forward(self, input: Any, hx: Any = None) -> Any:

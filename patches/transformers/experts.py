@@ -106,7 +106,7 @@ def _each(
         beside=("idle-cast",),
     ),
 )
-class SwitchTransformersExperts:
+class _SwitchTransformersExperts:
     """Experts in a ModuleDict, a mask of the choices (tokens, 1, experts)."""
 
     def forward(self: Any, hidden_states: Tensor, selected_experts: Tensor, routing_weights: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class SwitchTransformersExperts:
     when=When(bodies={"forward": {KnownBody("830152032d0f", WRITTEN_FOR)}}),
     proof=_proof(_nllb),
 )
-class NllbMoeExperts:
+class _NllbMoeExperts:
     """Experts in a ModuleDict, the choices as numbers."""
 
     def forward(self: Any, hidden_states: Tensor, router_mask: Tensor, router_probs: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ class NllbMoeExperts:
     when=When(bodies={"forward": {KnownBody("8f9eb88f2427", WRITTEN_FOR)}}),
     proof=_proof(_dbrx, _sequences),
 )
-class DbrxExperts:
+class _DbrxExperts:
     """Experts whose weights are parts of one tensor."""
 
     def forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ class DbrxExperts:
     when=When(bodies={"forward": {KnownBody("453eaea1d033", WRITTEN_FOR)}}),
     proof=_proof(_longcat),
 )
-class LongcatFlashExperts:
+class _LongcatFlashExperts:
     """Experts, the last of which return a token unchanged."""
 
     def forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -275,7 +275,7 @@ def _sorted_proof(other: str) -> Proof:
     when=When(bodies={"forward": {KnownBody("6fdf82e574f6", WRITTEN_FOR)}}),
     proof=_sorted_proof("jetmoe-experts"),
 )
-class JetMoeTopKGating:
+class _JetMoeTopKGating:
     """Tokens, sorted by the experts they chose."""
 
     def forward(self: Any, hidden_states: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -297,11 +297,11 @@ class JetMoeTopKGating:
     when=When(bodies={"forward": {KnownBody("4a78bf31359d", WRITTEN_FOR)}}),
     proof=_sorted_proof("jetmoe-gating"),
 )
-class JetMoeParallelExperts:
+class _JetMoeParallelExperts:
     """One product for each expert."""
 
     def forward(self: Any, inputs: Tensor, expert_size: Tensor) -> Tensor:
-        """inputs: (tokens, features); expert_size: the expert of each token, from `JetMoeTopKGating`."""
+        """inputs: (tokens, features); expert_size: the expert of each token, from `_JetMoeTopKGating`."""
         results = torch.zeros([inputs.shape[0], self.output_size], dtype=inputs.dtype, device=inputs.device)
         for number in range(self.num_experts):
             rows = torch.nonzero(expert_size == number).squeeze(1)

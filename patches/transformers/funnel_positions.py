@@ -65,7 +65,7 @@ class _Structure(torch.nn.Module):
         reason="onnxruntime fails|relative error|shape|reshape",
     ),
 )
-class FunnelAttentionStructure:
+class _FunnelAttentionStructure:
     """Makes the position vectors and masks for Funnel's attention."""
 
     def get_position_embeds(self: Any, seq_len: object, dtype: torch.dtype, device: torch.device) -> object:
@@ -165,7 +165,7 @@ def get_rel_pos(original: Callable[..., Tensor], q_size: int, k_size: int, rel_p
     when=When(bodies={"get_rel_pos": {KnownBody("aea22bcf78e2", WRITTEN_FOR)}}),
     proof=_proof(_sam_attention, fails=("trace",), reason="relative error"),
 )
-class SamVisionAttention:
+class _SamVisionAttention:
     """SAM's attention, which has get_rel_pos as a method."""
 
     def get_rel_pos(self, q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:

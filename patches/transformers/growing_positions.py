@@ -122,7 +122,7 @@ class _Growing:
     link=LINK,
     proof=_proof(_speech, ()),
 )
-class SinesFirst(_Growing):
+class _SinesFirst(_Growing):
     """A row is the sines of a position's angles, then the cosines."""
 
 
@@ -133,7 +133,7 @@ class SinesFirst(_Growing):
     link=LINK,
     proof=_proof(_music, (2,)),
 )
-class CosinesFirst(_Growing):
+class _CosinesFirst(_Growing):
     """A row is the cosines of a position's angles, then the sines."""
 
     cosines_first = True
@@ -147,7 +147,7 @@ class CosinesFirst(_Growing):
     when=When(bodies={"forward": {KnownBody("4b4b9ec94934", WRITTEN_FOR)}}),
     proof=_proof(_translation, ()),
 )
-class PositionWeights:
+class _PositionWeights:
     """Rows of the weight where it is long enough for the text, sines and cosines of all positions where it is not."""
 
     def forward(self: Any, input: Tensor, *, past_key_values_length: int = 0) -> Tensor:
@@ -203,7 +203,7 @@ def _grows(module: nn.Module, settings: Settings) -> str | None:
         reason="relative error|data-dependent",
     ),
 )
-class LlamaRotaryEmbedding:
+class _LlamaRotaryEmbedding:
     """Angles of positions, for heads of queries and keys."""
 
     def forward(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:

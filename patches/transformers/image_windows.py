@@ -87,7 +87,7 @@ def _maps() -> list[tuple[Tensor]]:
     ),
     proof=Proof(_sam_layer, _maps, leaner=("trace",)),
 )
-class SamVisionLayer:
+class _SamVisionLayer:
     """A layer of SAM's encoder with its windows as methods."""
 
     def window_partition(self, hidden_states: Tensor, window_size: int) -> tuple[Tensor, tuple[int, int]]:
@@ -268,7 +268,7 @@ def _layer() -> nn.Module:
         reason="col2im",
     ),
 )
-class MobileViTV2Layer:
+class _MobileViTV2Layer:
     """The layer that attends among the same positions of all patches."""
 
     patch_height: int

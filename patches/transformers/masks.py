@@ -195,7 +195,7 @@ class _Mask(torch.nn.Module):
         reason="relative error|inferred",
     ),
 )
-class DogeAttention:
+class _DogeAttention:
     """Attention to the keys of the largest weights."""
 
     def prepare_dynamic_mask(

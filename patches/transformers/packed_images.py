@@ -170,7 +170,7 @@ def _batch(length: int, *shapes: tuple[int, int]) -> tuple[Tensor, Tensor]:
         reason="static shape|aten::_upsample_bilinear2d_aa",
     ),
 )
-class Siglip2Positions:
+class _Siglip2Positions:
     """Computes the table at every place of every image, by a small set of weights for each of its two axes."""
 
     @staticmethod

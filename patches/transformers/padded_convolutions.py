@@ -54,7 +54,7 @@ class _Codec(torch.nn.Module):
         reason="data-dependent expression|relative error|onnxruntime fails|shape",
     ),
 )
-class PaddedConv1d:
+class _PaddedConv1d:
     """A convolution over audio (batch, channels, samples), padded so that the last stride is whole."""
 
     def forward(self: Any, hidden_states: Tensor, padding_cache: object = None) -> Tensor:

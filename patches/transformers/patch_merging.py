@@ -84,7 +84,7 @@ def _proof(build: Callable[[], nn.Module]) -> Proof:
     ),
     proof=_proof(_swin_merging),
 )
-class PatchMerging:
+class _PatchMerging:
     """Merging with the norm before the reduction."""
 
     norm: nn.Module
@@ -109,7 +109,7 @@ class PatchMerging:
     ),
     proof=_proof(_swinv2_merging),
 )
-class PatchMergingPostNorm:
+class _PatchMergingPostNorm:
     """Merging with the norm after the reduction."""
 
     norm: nn.Module
@@ -159,7 +159,7 @@ def _images(*sizes: tuple[int, int, int]) -> list[tuple[Tensor]]:
         reason="shape",
     ),
 )
-class PatchEmbeddings:
+class _PatchEmbeddings:
     """Patch embeddings that pad the image, (B, C, H, W), to whole patches."""
 
     patch_size: Any

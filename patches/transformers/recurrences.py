@@ -120,7 +120,7 @@ class _Unit(torch.nn.Module):
         reason=FAILURE,
     ),
 )
-class RecurrentGemmaRglru:
+class _RecurrentGemmaRglru:
     """Griffin's linear recurrent unit."""
 
     def _rnn_scan(
@@ -177,7 +177,7 @@ def _memories() -> list[tuple[Tensor, ...]]:
         beside=("logsigmoid",),
     ),
 )
-class xLSTMBackend:
+class _xLSTMBackend:
     """xLSTM's matrix memory."""
 
     def forward(

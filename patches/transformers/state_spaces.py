@@ -125,7 +125,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
         reason="cannot be reshaped|broadcast|relative error",
     ),
 )
-class MiniMaxLightningAttention:
+class _MiniMaxLightningAttention:
     """Linear attention, in which earlier steps decay by a factor for each head."""
 
     def forward(

@@ -110,7 +110,7 @@ class _Clamping(PaddedWindows):
     ),
     proof=Proof(_swin_layer, _maps, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
-class SwinLayer(_Clamping):
+class _SwinLayer(_Clamping):
     """Shifted-window attention of transformers' Swin."""
 
 
@@ -130,7 +130,7 @@ class SwinLayer(_Clamping):
     ),
     proof=Proof(_donut_layer, _maps, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
-class DonutSwinLayer(_Clamping):
+class _DonutSwinLayer(_Clamping):
     """An older version of the same layer, with the shift in `forward`."""
 
     layernorm_before: nn.Module
@@ -198,7 +198,7 @@ def _maskformer_layer() -> nn.Module:
     ),
     proof=Proof(_swinv2_layer, _maps_of_v2, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
-class Swinv2Layer(PaddedWindows):
+class _Swinv2Layer(PaddedWindows):
     """Shifted-window attention whose window and shift are settled when the layer is made."""
 
     shift_size: int
@@ -227,7 +227,7 @@ class Swinv2Layer(PaddedWindows):
     ),
     proof=Proof(_maskformer_layer, _maps_of_v2, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
-class MaskFormerSwinLayer(PaddedWindows):
+class _MaskFormerSwinLayer(PaddedWindows):
     """Shifted-window attention of MaskFormer's backbone."""
 
     shift_size: int
@@ -239,4 +239,4 @@ class MaskFormerSwinLayer(PaddedWindows):
         dtype: torch.dtype = torch.float32,
     ) -> Tensor | None:
         """(windows, window cells, window cells) for a padded map, or None without a shift."""
-        return Swinv2Layer.get_attn_mask(self, *input_resolution, dtype, device)  # type: ignore[arg-type]
+        return _Swinv2Layer.get_attn_mask(self, *input_resolution, dtype, device)  # type: ignore[arg-type]

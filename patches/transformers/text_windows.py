@@ -64,7 +64,7 @@ def _masked(batch: int, length: int) -> Tensor:
         reason="data-dependent expression|relative error|reshape|shape|onnxruntime fails",
     ),
 )
-class LongformerSelfAttention:
+class _LongformerSelfAttention:
     """Each token attends to those within the window on each side, and to the global tokens."""
 
     def forward(
@@ -195,7 +195,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
         beside=("longformer-attention",),
     ),
 )
-class LEDEncoder:
+class _LEDEncoder:
     """Its layers take any length, so that nothing is padded."""
 
     def _pad_to_window_size(
@@ -239,7 +239,7 @@ def _short_texts() -> list[tuple[Tensor, Tensor]]:
         reason="relative error|inferred a static shape",
     ),
 )
-class CanineAttention:
+class _CanineAttention:
     """Attends within windows that do not overlap, if the configuration has no token that sees all of them."""
 
     def forward(

@@ -119,7 +119,7 @@ class BranchMerger:
 
     def _if(self, node: PathNode, binding: Rebinding) -> list[MergedValue]:
         operands = self._operands(node)
-        call = IfCall(self, node, operands)
+        call = _IfCall(self, node, operands)
         assert node.predicate is not None
         predicate, now = binding(node.predicate), [binding(operand) for operand in operands]
         # Inside the branch of another If the capture is paused: that If is what the tape has.
@@ -214,7 +214,7 @@ class BranchMerger:
         )
 
 
-class IfCall(Composite):
+class _IfCall(Composite):
     """An If as one call that can be recorded and repeated: (predicate, operands) -> values and flags."""
 
     __name__ = "If"
