@@ -15,7 +15,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from onnxpatch.cli import export_model, inspect_model, kit, show, verify_file
+from onnxpatch.cli import export_model, inspect_model, kit, show
 
 
 @runtime_checkable
@@ -104,7 +104,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., None], str]] = {
         onnxpatch export script.py:model m.onnx -i 'x=float32[2,T]' --branches""",
     ),
     "verify": (
-        verify_file.verify,
+        export_model.verify,
         """onnxpatch verify m.onnx script.py:model -i 'x=float32[B,3,H,W]'
         onnxpatch verify m.onnx script.py:model -i x.npy --sizes H=32,518""",
     ),

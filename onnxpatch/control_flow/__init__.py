@@ -24,11 +24,10 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch.control_flow.answers import prepared
-from onnxpatch.control_flow.branch_report import BranchReport
 from onnxpatch.control_flow.capture import BranchForm, Capture, current_capture
 from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module, run_root
 from onnxpatch.control_flow.indexing import CONTAINERS, IndexedByData
-from onnxpatch.control_flow.optional_outputs import mark_of
+from onnxpatch.control_flow.optional_outputs import BranchReport, mark_of
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.modules import modules
 from onnxpatch.patching.generated import class_before, mixins_of

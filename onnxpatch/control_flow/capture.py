@@ -2,7 +2,7 @@
 
 One `Capture` exists for each run of the root's forward under an exporter. Torch calls come in through `execute`, bools
 that depend on data through `decide`; both go to the explorers, one for each forward that runs now, the innermost last.
-`recording` has the calls, `branch_report` the errors.
+`recording` has the calls, `optional_outputs` the errors.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from typing import Literal, TypeVar
 
 import torch
 
-from onnxpatch.control_flow.branch_report import BranchReport
 from onnxpatch.control_flow.example_fallback import ExampleFallback
-from onnxpatch.control_flow.list_lengths import ListLengths
-from onnxpatch.control_flow.optional_outputs import DeclaredOutputs
+from onnxpatch.control_flow.optional_outputs import BranchReport, DeclaredOutputs
 from onnxpatch.control_flow.path_explorer import PathExplorer
-from onnxpatch.control_flow.recording import Recording, latest, running
+from onnxpatch.control_flow.recording import ListLengths, Recording, latest, running
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.decisions.ask import here
 

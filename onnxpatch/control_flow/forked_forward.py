@@ -19,13 +19,11 @@ from typing import NoReturn
 import torch
 
 from onnxpatch.control_flow.answers import CaptureMode, answered
-from onnxpatch.control_flow.branch_report import Dropped
 from onnxpatch.control_flow.capture import Capture, current_capture
-from onnxpatch.control_flow.flat_outputs import always_missing, flattened, flattened_without_branches
+from onnxpatch.control_flow.flat_outputs import MergedValue, always_missing, flattened, flattened_without_branches
 from onnxpatch.control_flow.merging.merge import BranchMerger
 from onnxpatch.control_flow.merging.output_template import CannotMerge, Template, assembled
-from onnxpatch.control_flow.merging.select import MergedValue
-from onnxpatch.control_flow.optional_outputs import OptionalOutput
+from onnxpatch.control_flow.optional_outputs import Dropped, OptionalOutput
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.path_tree import FinishedPath
 from onnxpatch.control_flow.pytrees import tensors

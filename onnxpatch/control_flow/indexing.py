@@ -23,7 +23,7 @@ from torch import nn
 
 from onnxpatch.control_flow.capture import Capture, current_capture
 from onnxpatch.control_flow.conditions import as_number, decide_one_of, static_value
-from onnxpatch.control_flow.list_lengths import choose_entry
+from onnxpatch.control_flow.recording import choose_entry
 from onnxpatch.formulas.symbolic import as_tensor
 
 if TYPE_CHECKING:

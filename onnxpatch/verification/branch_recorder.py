@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from onnxpatch.decisions.number import Number
+from onnxpatch.decisions.ask import Number
 from onnxpatch.messages.user_code import package_of, user_frame
 from onnxpatch.verification.sides_taken import Taken
 from onnxpatch.verification.size_recorder import SizeWatch

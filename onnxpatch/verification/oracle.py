@@ -18,8 +18,7 @@ from onnxpatch.inputs.dims import DynamicDim, shape_at
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Answer, Eager, tells
 from onnxpatch.verification.mentioned import Mentioned, mentioned
-from onnxpatch.verification.probe import Budget, Probe
-from onnxpatch.verification.probe_data import Fill, Moves, drawn, fills
+from onnxpatch.verification.probe import Budget, Fill, Moves, Probe, drawn, fills
 
 _FURTHEST = 1 << 24  # elements of all inputs together
 _LONGEST = 2e10  # operations that one run far beyond the example may take, if its cost grows as the square

@@ -1,11 +1,18 @@
-"""`Probe`: one input with eager's answer. `Maker`: a way to make inputs. `Budget`: how much may be compared."""
+"""`Probe`: one input with eager's answer. `Maker`: a way to make inputs. `Budget`: how much may be compared.
+
+At other sizes, inputs are filled with values like the example's, or with its own. Integers are adapted: for x of 20
+steps and `lengths = [20, 13]`, a probe of 25 steps needs lengths up to 25: [25, 16]. What a tensor means is guessed
+from the example: its largest value, its sum, or one of them plus or minus 1, equals a size.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 
@@ -107,3 +114,193 @@ class Budget:
         if self.max_seconds is None:
             return None
         return max(0.0, self.start + self.max_seconds - time.monotonic())
+
+
+Relation = Literal["sum", "largest", "largest + 1", "largest - 1"]
+Moves = Sequence[tuple[int, int]]
+"""(size in the example, size wanted) of every dimension that may change, those that stay as they are included."""
+
+_ROW = 1 << 16  # elements that are examined: lengths and offsets are short
+
+
+def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
+    """(how the values relate to a size of the example, that size in the probe); None if they relate to none."""
+    if not _counts(example):
+        return None
+    total, largest = int(example.sum()), int(example.max())
+    # Products too: a tensor of offsets may count the elements of two flattened axes.
+    pairs = [*moves, *((a * c, b * d) for (a, b), (c, d) in itertools.combinations(moves, 2))]
+    for relation, value in _meanings(total, largest):
+        for old, new in pairs:
+            # Not size 1, which any mask with a single 1 would match; nor the sum of one element, which is its largest
+            # too.
+            if value == old and old > 1 and not (relation == "sum" and example.numel() < 2):
+                return relation, new
+    return None
+
+
+def rescaled(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> torch.Tensor:
+    """The example's ints at another shape, with the same relation to the new sizes.
+
+    Values that rise along an axis (offsets, positions) keep their ends and are spread between them. Others are repeated
+    in order, so that a mask of leading ones stays one.
+    """
+    if not example.numel():
+        return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
+    relation = follows(example, moves)
+    # Ints up to 2^53 are exact in float64, and values between two of them can be computed.
+    out = example.detach().double()
+    for axis, size in enumerate(shape):
+        if out.shape[axis] != size:
+            out = _resized(out, axis, size)
+    if relation is not None and out.numel():
+        out = _FITS[relation[0]](out, int(_now(example, relation[0])), relation[1])
+    return out.round().to(example.dtype).to(example.device)
+
+
+def _counts(value: torch.Tensor) -> bool:
+    whole = not value.is_floating_point() and not value.is_complex() and value.dtype != torch.bool
+    return whole and 0 < value.numel() <= _ROW and int(value.min()) >= 0
+
+
+def _meanings(total: int, largest: int) -> Sequence[tuple[Relation, int]]:
+    return ("sum", total), ("largest", largest), ("largest + 1", largest + 1), ("largest - 1", largest - 1)
+
+
+def _now(example: torch.Tensor, relation: Relation) -> int:
+    return int(example.sum() if relation == "sum" else example.max())
+
+
+def _resized(values: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    old = values.shape[axis]
+    steps = values.diff(dim=axis)
+    place = torch.arange(size, dtype=torch.float64, device=values.device)
+    if size > 1 and old > 1 and bool((steps >= 0).all()) and bool((steps > 0).any()):
+        place = place * (old - 1) / (size - 1)
+        # The last place has a neighbour on its left only.
+        low = place.floor().long().clamp(max=old - 2)
+        part = (place - low).reshape([-1 if a == axis else 1 for a in range(values.dim())])
+        return values.index_select(axis, low) * (1 - part) + values.index_select(axis, low + 1) * part
+    return values.index_select(axis, (place * old / size).floor().long().clamp(max=old - 1))
+
+
+def _to_sum(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
+    """Ints in the same proportion with the sum `wanted`. Values other than 0 stay so where possible."""
+    total = float(values.sum())
+    shared = (values * (wanted / total)).floor() if total else torch.zeros_like(values)
+    if wanted >= values.numel():
+        shared = shared.maximum((values > 0).double())
+    flat = shared.reshape(-1)
+    # What was lost by rounding down goes to the largest, where it changes least.
+    largest = int(flat.argmax())
+    flat[largest] = max(0.0, float(flat[largest]) + wanted - float(flat.sum()))
+    return flat.reshape(values.shape)
+
+
+def _to_largest(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
+    scaled = (values * (wanted / now)).round().clamp(max=wanted)
+    if wanted >= 1:
+        scaled = scaled.maximum((values > 0).double())
+    if float(scaled.max()) < wanted:  # the row with the largest value was cut off
+        flat = scaled.reshape(-1)
+        flat[int(flat.argmax())] = wanted
+    return scaled
+
+
+def _to_last_index(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
+    if now == 0:
+        return values
+    return (values * ((wanted - 1) / now)).round().clamp(0, wanted - 1)
+
+
+def _to_one_beyond(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
+    return _to_largest(values, now, wanted + 1)
+
+
+_FITS: dict[Relation, Callable[[torch.Tensor, int, int], torch.Tensor]] = {
+    "sum": _to_sum,
+    "largest": _to_largest,
+    "largest + 1": _to_last_index,
+    "largest - 1": _to_one_beyond,
+}
+
+
+Fill = Callable[[torch.Tensor, Sequence[int], torch.Generator, Moves], torch.Tensor]
+
+
+def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:
+    """Random values with the example's dtype, range and sign; ints if it has ints."""
+    if example.numel() == 0:
+        # An empty example has no values to draw from.
+        return torch.zeros(tuple(shape), dtype=example.dtype, device=example.device)
+    # On the CPU, whose generator gives the same numbers on every machine.
+    flat = example.detach().reshape(-1).cpu()
+    count = math.prod(shape)
+    # From the example's own values: what is an index or a token id there stays a valid one.
+    values = flat[torch.randint(0, flat.numel(), (count,), generator=generator)]
+    if flat.is_floating_point():
+        values = _varied(flat, values, generator)
+    values = values.reshape(tuple(shape))
+    # Bins and times are sorted: eager's answer is not defined for others.
+    order = _order(example)
+    return (values if order is None else values.sort(-1, descending=order < 0).values).to(example.device)
+
+
+def _order(example: torch.Tensor) -> int | None:
+    """1 where the values rise along the last axis, -1 where they fall; None for others, and for fewer than 5."""
+    if example.dim() == 0 or example.shape[-1] < 5 or example.is_complex() or example.dtype == torch.bool:
+        return None
+    steps = example.detach()[..., 1:] >= example.detach()[..., :-1], example[..., 1:] <= example[..., :-1]
+    rises, falls = (bool(step.all()) for step in steps)
+    return None if rises == falls else 1 if rises else -1
+
+
+def _varied(flat: torch.Tensor, values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Values in the example's range. Zeros or ones are a dummy example: any float will do. Ints may be ids: kept."""
+    noise = torch.rand(values.shape, generator=generator).to(values.dtype)
+    if flat.numel() > 1 and bool((flat == flat[0]).all()):
+        return noise if float(flat[0]) in (0.0, 1.0) else values * (0.75 + noise / 2)
+    if bool((flat == flat.round()).all()):
+        return values
+    known = flat[~flat.isnan()]
+    # Not beyond the example's: an image in [0, 1] that leaves it may be refused.
+    return (values * (0.95 + noise / 10)).clamp(*known.aminmax()) if known.numel() else values
+
+
+def tiled(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:
+    """The example, cut or repeated along each axis. Keeps order, one-hot rows, masks and positions."""
+    out = example.detach()
+    for axis, size in enumerate(shape):
+        if out.shape[axis] != size and out.shape[axis]:
+            out = out.index_select(axis, torch.arange(size, device=out.device) % out.shape[axis])
+    return out.clone()
+
+
+def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()) -> torch.Tensor:
+    """As `tiled`, with ints below the smallest new size: indices and lengths must fit a smaller tensor."""
+    out = tiled(example, shape, generator)
+    changed = [size for size, old in zip(shape, example.shape, strict=True) if size != old]
+    if changed and not out.is_floating_point() and out.dtype != torch.bool:
+        out = out.clamp(max=max(0, min(changed) - 1))
+    return out
+
+
+def following(
+    example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()
+) -> torch.Tensor:
+    """Ints, bools and masks as `rescaled` makes them, so that lengths fit the new sizes; others as `drawn`."""
+    if example.is_complex() or (example.is_floating_point() and bool((example != example.round()).any())):
+        return drawn(example, shape, generator)
+    return rescaled(example, shape, moves)
+
+
+def fills(values: Sequence[torch.Tensor], moves: Moves) -> Sequence[Fill]:
+    """Ways to fill the inputs at other sizes; those that eager will probably accept come first.
+
+    Lengths and offsets of something that changes its size change with it.
+    """
+    if all(v.is_floating_point() and bool((v != v.round()).any()) for v in values):
+        return (drawn,)  # no values that depend on a size
+    if any(follows(value, moves) for value in values):
+        return following, drawn, tiled, fitted
+    return drawn, tiled, fitted, following

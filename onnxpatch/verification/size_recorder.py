@@ -15,12 +15,11 @@ from typing import Any
 
 import torch
 
-from onnxpatch.decisions.ask import Site
-from onnxpatch.decisions.number import Number
+from onnxpatch.decisions.ask import Number, Site
 from onnxpatch.messages.user_code import asking_frame, package_of
 
 _MOST = 2000
-_OURS = ("onnxpatch.verification.size_recorder", "onnxpatch.decisions.number")
+_OURS = ("onnxpatch.verification.size_recorder", "onnxpatch.decisions.ask")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from onnxpatch.decisions.number import Number
+from onnxpatch.decisions.ask import Number
 from onnxpatch.verification.size_recorder import SizeWatch, WatchedSize
 
 

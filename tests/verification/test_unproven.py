@@ -15,8 +15,7 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.testing import assert_exports
-from onnxpatch.verification.probe import Budget
-from onnxpatch.verification.probe_data import rescaled
+from onnxpatch.verification.probe import Budget, rescaled
 from onnxpatch.verification.reference import Reference
 
 pytestmark = pytest.mark.exports

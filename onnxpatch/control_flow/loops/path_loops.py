@@ -14,9 +14,9 @@ from typing import TypeVar, cast
 
 import torch
 
-from onnxpatch.control_flow.branch_report import Refusals
 from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.control_flow.merging.output_template import Template, assembled
+from onnxpatch.control_flow.optional_outputs import Refusals
 from onnxpatch.control_flow.pytrees import rebuilt, tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.decisions.ask import Site

@@ -20,8 +20,8 @@ from typing import TypeVar, cast
 
 import torch
 
-from onnxpatch.control_flow.branch_report import Refusals
 from onnxpatch.control_flow.loops import graph_loops
+from onnxpatch.control_flow.optional_outputs import Refusals
 from onnxpatch.control_flow.pytrees import Leaf, StackedRounds, rebuilt, tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall

@@ -18,9 +18,9 @@ import torch
 
 from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.control_flow.capture import Capture
+from onnxpatch.control_flow.flat_outputs import MergedValue, Operand, conditional, multiply_adds, select
 from onnxpatch.control_flow.merging.call_plan import CallPlan, has_hint, has_two_sides, same_shape, varying_dim
 from onnxpatch.control_flow.merging.output_template import Absent, Slot
-from onnxpatch.control_flow.merging.select import MergedValue, Operand, conditional, multiply_adds, select
 from onnxpatch.control_flow.path_tree import FinishedPath, PathNode
 from onnxpatch.control_flow.pytrees import full_scalar
 from onnxpatch.control_flow.tape import Composite, Rebinding

@@ -17,8 +17,7 @@ from typing import Literal, TypeVar, cast
 import torch
 from torch.export import Dim
 
-from onnxpatch.diagnosis.parts.module_calls import RecordedCall, Unit
-from onnxpatch.diagnosis.parts.nested_values import Value, form_key, output_leaves
+from onnxpatch.diagnosis.parts.module_calls import RecordedCall, Unit, Value, form_key, output_leaves
 from onnxpatch.inputs.dynamic_shapes import LeafSpec
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Eager
