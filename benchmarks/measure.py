@@ -52,6 +52,7 @@ class Outcome:
 
     unproven: the kit itself says that it compared no other size of a dynamic dimension; it counts as no success.
     unsteady: no verdict, eager's own answer differs as much when its input moves by one rounding.
+    seconds: of the processor, to export and, with the kit, to compare.
     attempts: how many onnxpatch.export made; call: what makes the file at once, by its report.
     openvino: the verdict of OpenVINO on a file that is right in onnxruntime, where it was asked; openvino_reason: why.
     peak: bytes that eager's operators took at the peak of any run, limit: what one might take, by the kit's report.
@@ -270,7 +271,7 @@ def measure(case: Case, exporter: str, kit: str, openvino: bool = False) -> Outc
         wanted = [tensors(reference(*copy.deepcopy(args))) for args in case.inputs]
     names = [f"in{i}" for i in range(len(tensors(case.inputs[0])))]
     before = peak_from_here()
-    started = time.perf_counter()
+    started = time.process_time()
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         path = Path(folder) / "model.onnx"
         try:
@@ -280,10 +281,10 @@ def measure(case: Case, exporter: str, kit: str, openvino: bool = False) -> Outc
         except Exception as error:
             said = getattr(error, "report", None)
             return Outcome(
-                "refused", brief(error), seconds=time.perf_counter() - started,
+                "refused", brief(error), seconds=time.process_time() - started,
                 attempts=len(getattr(error, "attempts", ())) or 1, **memory(said, before),
             )  # fmt: skip
-        seconds, took = time.perf_counter() - started, memory(report, before)
+        seconds, took = time.process_time() - started, memory(report, before)
         outcome = judge(path, case, wanted, names)
         if outcome.verdict == "right" and report is not None and report.verdict == "unproven":
             outcome = dataclasses.replace(

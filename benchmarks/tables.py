@@ -95,7 +95,7 @@ def totals(found: list[Answer]) -> list[str]:
 
 
 def times(found: list[Answer]) -> list[str]:
-    """Medians over the models that both export right: seconds of plain, of the kit, and of their ratio."""
+    """Medians over the models that both export right: processor seconds of plain, of the kit, and of their ratio."""
     lines = ["| exporter | | models | plain, s | with the kit, s | ratio |", "|---|---|---|---|---|---|"]
     for exporter, kit in columns(found):
         plain, mine = by_case(found, (exporter, "plain")), by_case(found, (exporter, kit))
@@ -107,7 +107,7 @@ def times(found: list[Answer]) -> list[str]:
         label = LABEL[kit] + (" (proof included)" if kit in PROVED else "")
         figures = f"{median(theirs):.2f} | {median(ours):.2f} | {ratio:.2f}"
         lines.append(f"| {exporter} | {label} | {len(both)} | {figures} |")
-    return ["Export times, medians:", "", *lines] if len(lines) > 2 else []
+    return ["Export times in seconds of the processor, medians:", "", *lines] if len(lines) > 2 else []
 
 
 def memory(found: list[Answer]) -> list[str]:
@@ -159,8 +159,9 @@ def attempts(found: list[Answer]) -> list[str]:
 
 
 def details(found: list[Answer]) -> list[str]:
-    """One row per model, one column per exporter and kit."""
-    verdicts = {(a["case"], a["exporter"], a["kit"]): _verdict(a) for a in found}
+    """One row per model, one column per exporter and kit; seconds of the processor where all attempts were made."""
+    timed = any(a["kit"] == "called" for a in found)  # how long a user waits
+    verdicts = {(a["case"], a["exporter"], a["kit"]): _verdict(a, timed) for a in found}
     heads = columns(found)
     lines = [
         "| model | " + " | ".join(f"{e}, {LABEL[k]}" for e, k in heads) + " |",
@@ -171,10 +172,11 @@ def details(found: list[Answer]) -> list[str]:
     return lines
 
 
-def _verdict(answer: Answer) -> str:
-    """The verdict; with all attempts, how many were made where it was more than one."""
+def _verdict(answer: Answer, timed: bool) -> str:
+    """The verdict; with all attempts, how many were made where it was more than one. timed: with its seconds."""
     several = answer["kit"] == "auto" and (answer.get("attempts") or 1) > 1
-    return SIGN[answer["verdict"]] + (f", {answer['attempts']} attempts" if several else "")
+    took = f", {answer['seconds']:.1f} s" if timed and answer.get("seconds") else ""
+    return SIGN[answer["verdict"]] + (f", {answer['attempts']} attempts" if several else "") + took
 
 
 def reasons(found: list[Answer]) -> list[str]:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from onnxpatch.messages.text import visible
+from onnxpatch.messages.text import in_lines, visible
 
 
 class OnnxpatchError(Exception):
     """Base class of the errors that onnxpatch raises.
 
-    `str()` spells out control characters, since names from models and files are part of the text.
+    `str()` spells out control characters, since names from models and files are part of the text, and has no line over
+    160 characters.
     attempts: what `export` tried before it raised, an `AttemptResult` each; () for one attempt, and for other errors.
     """
 
     attempts: tuple[object, ...] = ()
 
     def __str__(self) -> str:
-        return visible(super().__str__())
+        return in_lines(visible(super().__str__()))
 
 
 class RefusedError(OnnxpatchError):

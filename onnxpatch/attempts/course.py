@@ -28,9 +28,10 @@ from onnxpatch.diagnosis.operator_support import translated_by_dynamo
 from onnxpatch.diagnosis.proposals import fewest
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.exporters.request import OpsetNotWritten
+from onnxpatch.messages.text import WIDTH
 from onnxpatch.results.checks import attempt_lines
 from onnxpatch.results.report import Report
-from onnxpatch.results.report_text import WIDTH, shown, text
+from onnxpatch.results.report_text import shown, text
 from onnxpatch.settings import Exporter
 
 _MOST_LEFT_OUT = 4  # patches; with more, plain is faster
@@ -94,6 +95,11 @@ _SCRIPTED = (
     "of it can be exported alone"
 )
 
+_QUANTIZED_DYNAMICALLY = (
+    "export the float model, then onnxruntime.quantization.quantize_dynamic('m.onnx', 'int8.onnx'): torch's own layers "
+    "of that kind have no ONNX form"
+)
+
 
 def first_right(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds | None) -> Proven | None:
     """Make attempts until one is right. Returns it; None if no other attempt can help.
@@ -153,8 +159,8 @@ def _what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds
 
     exporters: those that were tried; none where one attempt was asked for.
     """
-    if isinstance(log.shared.request.model, torch.jit.ScriptModule):
-        return _SCRIPTED
+    if compiled := _of_compiled_code(log.shared.request.model):
+        return compiled
     first, report = log.first, getattr(log.error, "report", None)
     if bounds is None and isinstance(report, Report) and report.right_within:
         narrow = first.call(log.shared.request, narrow=True)
@@ -170,6 +176,14 @@ def _what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds
     if first.exporter == "trace" and "dynamo" not in exporters and translated_by_dynamo(operator):
         return _first_that_fit(f"onnxpatch.export(model, ..., exporter='dynamo'): that exporter translates {operator}")
     return _WHY
+
+
+def _of_compiled_code(model: torch.nn.Module) -> str:
+    """What to do about a model whose code no exporter can read; "" for others."""
+    if isinstance(model, torch.jit.ScriptModule):
+        return _SCRIPTED
+    dynamic = any(".quantized.dynamic" in type(part).__module__ for part in model.modules())
+    return _QUANTIZED_DYNAMICALLY if dynamic else ""
 
 
 def _first_that_fit(call: str) -> str:

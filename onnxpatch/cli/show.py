@@ -27,7 +27,7 @@ from rich.text import Text
 
 from onnxpatch import errors
 from onnxpatch.errors import InputError, OnnxpatchError
-from onnxpatch.messages.text import one_line, safe_cells, visible
+from onnxpatch.messages.text import in_lines, one_line, safe_cells, visible
 from onnxpatch.messages.text import table as text_table
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.results.report import Report
@@ -45,7 +45,7 @@ _BAD_INPUT_ERRORS = (
 
 @contextlib.contextmanager
 def errors_in_one_line(debug: bool, verbose: int = 0, patches: Sequence[str] = ()) -> Iterator[None]:
-    """Turn an error of the block into a line on stderr and an exit code, and silence warnings of the libraries.
+    """Turn an error of the block into a line or two on stderr and an exit code, and silence warnings of the libraries.
 
     debug: errors and warnings pass as they are. verbose: 1 logs what onnxpatch does, 2 also what torch prints.
     patches: modules with patches of the user's, loaded before the block runs.
@@ -67,7 +67,7 @@ def errors_in_one_line(debug: bool, verbose: int = 0, patches: Sequence[str] = (
         # Errors of click and typer (typer.Exit among them) are their own way to end a command.
         if debug or type(error).__module__.split(".")[0] in ("click", "typer"):
             raise
-        print(visible(as_typed(_line(error))), file=sys.stderr)
+        print(in_lines(visible(as_typed(_line(error)))), file=sys.stderr)
         raise SystemExit(code_of(error)) from None
 
 

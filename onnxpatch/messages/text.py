@@ -6,6 +6,7 @@ r"""What messages are made of: text that is safe to show, short paths, amounts, 
     fenced("a")                           a code block of Markdown
     relative("/usr/lib/python3/site-packages/timm/layers/pool.py:31")     timm/layers/pool.py:31
     relative("/home/me/project/net.py:7")                                 net.py:7, in /home/me/project
+    in_lines("a … 200 characters")        no line over 160, what to do on its own
     counted(2, "size"), in_bytes(1.94e8), in_seconds(42)                  2 sizes, 194 MB, 42 s
 
 The first four and `relative` are called once each, where a text is finished: a second time would escape the escapes,
@@ -21,6 +22,7 @@ import os
 import re
 import sys
 import sysconfig
+import textwrap
 import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -58,7 +60,11 @@ def said_by(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """`visible` text on one line: a line break becomes ⏎, so that a name cannot add lines to a report."""
+    """`visible` text on one line: a line break becomes ⏎, so that a name cannot add lines to a report.
+
+    What `in_lines` broke is one line again.
+    """
+    text = text.replace(f"\n{_GOES_ON}", " ")
     return visible(re.sub(r"[ \t]*\r?\n\s*", " ⏎ ", text.strip("\n")).replace("\t", " "))
 
 
@@ -73,6 +79,41 @@ def fenced(text: str) -> str:
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{visible(text)}\n{fence}"
+
+
+WIDTH = 160  # characters of a line
+_CLASS = 40  # characters that Python, or the command, writes before the first line of an error
+_GOES_ON = "    "  # what the rest of a line begins with
+_ENDS = (re.compile(r"[:;] "), re.compile(r"(?<=[.,)]) "), re.compile(" "))
+
+
+def in_lines(text: str) -> str:
+    """`text` without lines over `WIDTH`: what to do comes behind a colon as a rule, and begins a line then."""
+    first, *rest = text.split("\n")
+    return "\n".join([_broken(first, WIDTH - _CLASS), *(_broken(line, WIDTH) for line in rest)])
+
+
+def _broken(line: str, room: int) -> str:
+    parts = []
+    while len(line) > room and (end := _end_in(line, room)):
+        parts.append(line[:end].rstrip())
+        line, room = _GOES_ON + line[end:].lstrip(), WIDTH
+    return "\n".join([*parts, line])
+
+
+def _end_in(line: str, room: int) -> int:
+    """Where a line of so many characters ends: outside of brackets, and not in its first quarter; 0 for nowhere."""
+    depth, outside = 0, set()
+    for place, char in enumerate(line[: room + 1]):
+        depth += (char in "([{") - (char in ")]}")
+        if depth <= 0:
+            outside.add(place)
+    for allowed in (outside, set(range(room + 1))):
+        for kind in _ENDS:
+            ends = [found.end() for found in kind.finditer(line, room // 4, room + 1)]
+            if fitting := [end for end in ends if end - 1 in allowed]:
+                return fitting[-1]
+    return line.find(" ", room) + 1
 
 
 _PACKAGES = re.compile(r"(?<![\w.-])(?:[A-Za-z]:)?[\\/][^\s\"'(<>|]*[\\/](?:site|dist)-packages[\\/]")
@@ -117,18 +158,41 @@ def in_seconds(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-_WIDEST = 72  # characters of a cell, but for the last column
+_WIDEST, _NARROWEST, _REASON = 72, 12, 50  # characters of a cell, and of a reason that stands beside the others
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Text with a rule below the header and one line for each row. Long cells are cut, but for those at the end.
+    """Text with a rule below the header, a line for each row, no line over `WIDTH`. Long cells are cut.
 
-    The last column is the reason in every table, and a reason that is cut helps nobody.
+    The last column is the reason in every table, and a reason that is cut helps nobody: it goes on below, or stands
+    below the others where these are wide.
     """
-    cut = [[*(clipped(cell) for cell in row[:-1]), *row[-1:]] for row in safe_cells(rows)]
-    lines = aligned([list(header), *cut])
-    widths = [max(len(row[column]) for row in (header, *cut)) for column in range(len(header))]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+    cells = [list(header), *safe_cells(rows)]
+    widths = _widths(cells)
+    before = sum(widths) + 2 * len(widths)
+    beside = WIDTH - before >= _REASON
+    longest = min(max(len(row[-1]) for row in cells), WIDTH - before)
+    rule = "  ".join("-" * width for width in (*widths, longest if beside else 0)).rstrip()
+    head, *others = (_row(row, widths, before if beside else 0) for row in cells)
+    return "\n".join([head, rule, *others])
+
+
+def _row(row: Sequence[str], widths: Sequence[int], place: int) -> str:
+    """The cells, and the last one from `place` on, or below them for 0."""
+    first = "".join(f"{clipped(cell, width):{width}}  " for cell, width in zip(row, widths, strict=False))
+    indent = " " * (place or len(_GOES_ON))
+    reason = textwrap.wrap(row[-1], WIDTH, initial_indent=indent, subsequent_indent=indent)
+    if place:
+        return "\n".join([first + reason[0].lstrip(), *reason[1:]] if reason else [first.rstrip()])
+    return "\n".join([first.rstrip(), *reason])
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    """How wide all columns but the last are: names as they are, the others narrower until all of them fit."""
+    widths = [min(_WIDEST, max(map(len, column))) for column in zip(*(row[:-1] for row in cells), strict=True)]
+    while sum(widths) + 2 * len(widths) > WIDTH and (widest := max(widths[1:], default=0)) > _NARROWEST:
+        widths[widths.index(widest, 1)] -= 1
+    return widths
 
 
 def safe_cells(rows: Iterable[Sequence[object]]) -> list[list[str]]:

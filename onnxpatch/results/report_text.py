@@ -11,12 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from onnxpatch.messages.text import counted, in_bytes, in_seconds, one_line, relative
+from onnxpatch.messages.text import WIDTH, counted, in_bytes, in_seconds, one_line, relative
 from onnxpatch.results.checks import Checked, Outcome, Untried, attempt_lines
 from onnxpatch.results.closeness import distances
 
 HEADER = ("stage", "probe", "kind", "status", "rel. error", "finding")
-WIDTH = 160  # characters of a line
 _LONGEST = 120  # characters of a finding in a row
 _ROOM = 72  # characters for the sizes in the first line
 _MOST_SIZES = 6  # of one dimension in the first line

@@ -1,10 +1,11 @@
-"""What an ONNX graph has no statement for: assertions on data, a cast that changes nothing."""
+"""What an ONNX graph has no statement for: assertions and messages about data, a cast that changes nothing."""
 
 from __future__ import annotations
 
 import ast
 import gc
 import itertools
+import re
 from collections.abc import Iterator
 
 import torch
@@ -12,20 +13,25 @@ from torch import Tensor, nn
 
 from onnxpatch import Proof, op
 from onnxpatch.decisions.ask import deciding_frame
-from onnxpatch.decisions.if_rules.source import Lines, at_line
+from onnxpatch.decisions.if_rules.source import Lines, at_line, ifs
 
 
 def _asserted(x: Tensor) -> Tensor:
     scale = x.abs().amax(1, keepdim=True) + 1
     assert (scale > 0).all(), "a scale of 0"
     assert not x.isnan().any() and not x.isinf().any()
+    if x.min() < -1e6 or x.max() > 1e6:
+        print("a value of", x.abs().max())
+    if (scale < 0.5).any():
+        raise ValueError("a scale below a half")
     return x / scale
 
 
 @op(
     "__bool__",
     name="asserted-data",
-    why="Could not guard on data-dependent expression Eq(u0, 1), at an `assert` on the values of a tensor",
+    why="Could not guard on data-dependent expression Eq(u0, 1), at an `assert` on the values of a tensor, or an `if` "
+    "that only prints, logs, warns or raises",
     reason="data-dependent",
     link="https://github.com/gemelo-ai/vocos/blob/main/vocos/spectral_ops.py",
     exporters=("dynamo",),
@@ -35,16 +41,32 @@ def _asserted(x: Tensor) -> Tensor:
     unchanged=lambda x: x * 2,
 )
 def asserted_data(tensor: Tensor) -> bool:
-    """Answers as the `assert` expects it. The graph has no assertions."""
+    """Answers as the `assert` expects it, or past an `if` that only tells or raises: the graph does neither."""
     frame = deciding_frame(1)
     return next(iter(_answers(frame)), NotImplemented) if frame is not None else NotImplemented
 
 
 @at_line
 def _answers(tree: ast.AST) -> Iterator[tuple[Lines, bool]]:
-    """What the bools in the test of an assert have to be, where that can be told."""
-    asserts = (node for node in ast.walk(tree) if isinstance(node, ast.Assert))
-    yield from ((one.test, answer) for one in asserts if (answer := _expected(one.test)) is not None)
+    """What the bools in such a test have to be, where that can be told."""
+    asserts = ((node.test, True) for node in ast.walk(tree) if isinstance(node, ast.Assert))
+    told = ((node.test, False) for node, _ in ifs(tree) if all(map(_only_tells, node.body)))
+    for test, passes in itertools.chain(asserts, told):
+        expected = _expected(test)
+        if expected is not None:
+            yield test, expected == passes
+
+
+_TELLS = re.compile(r"print|(.*\.)?\w*(log|warn)\w*\.(warn|warning|info|debug|error|critical|exception|log)", re.I)
+
+
+def _only_tells(statement: ast.stmt) -> bool:
+    """Whether a statement raises, or calls print, warnings.warn, or a method of a logger."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        return isinstance(statement, ast.Raise)
+    assigns = any(isinstance(node, ast.NamedExpr) for node in ast.walk(call))
+    return not assigns and _TELLS.fullmatch(ast.unparse(call.func)) is not None
 
 
 def _expected(test: ast.expr) -> bool | None:

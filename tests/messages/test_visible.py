@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import onnxpatch
 from onnxpatch.cli.app import app
-from onnxpatch.messages.text import markdown, one_line, visible
+from onnxpatch.messages.text import WIDTH, in_lines, markdown, one_line, table, visible
 from onnxpatch.results.diagnosis import Culprit, Diagnosis
 from tests.onnxfile.hostile import STAMP, with_metadata
 
@@ -142,3 +142,21 @@ def test_whatever_the_text(text: str) -> None:
 def test_plain_text_stays_as_it_is() -> None:
     for text in ("node_add_5: relative error 0.3", "größe × 2 – 名前", "a\n  b\tc"):
         assert visible(text) == text
+
+
+def test_no_line_is_over_160_and_what_to_do_begins_one() -> None:
+    found = "the arguments of this model do not fit what its forward takes, (a: b), since there are three of them"
+    said = in_lines(f"{found}: give two of them, or write a wrapper that takes three\n  " + "x y " * 60)
+    first, second, *rest = said.split("\n")
+    assert (first, second) == (f"{found}:", "    give two of them, or write a wrapper that takes three")
+    assert rest and all(len(line) <= WIDTH for line in rest)
+    assert one_line(in_lines(found * 4)) == found * 4
+    assert in_lines("short: do this") == "short: do this" and in_lines("a" * 500) == "a" * 500
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_reason_that_has_no_room_goes_on_below(wide: bool) -> None:
+    names = ["n" * 30, "t" * 90, "w" * 70] if wide else ["name", "target", "when"]
+    said = table(("name", "target", "when", "why"), [[*names, "because it is so, " * 20], [*names, ""]])
+    assert max(map(len, said.splitlines())) <= WIDTH and "because it is so" in said
+    assert " ".join(said.split()).count("because it is so,") == 20

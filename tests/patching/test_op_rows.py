@@ -86,7 +86,7 @@ def test_a_case_is_a_function_or_makes_a_module(registry):
 def test_a_row_without_a_name_or_inputs_is_refused(registry):
     with pytest.raises(TypeError, match="the name of a function"):
         op(why="w", tries=numbers, registry=registry)
-    with pytest.raises(TypeError, match=r"'sin'.*tries="):
+    with pytest.raises(TypeError, match=r"(?s)'sin'.*tries="):
         op("sin", why="w", registry=registry)
 
 

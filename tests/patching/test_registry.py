@@ -15,7 +15,7 @@ def test_a_name_that_is_taken_is_refused_with_both_places(registry):
         def forward(self, x): ...
 
     with pytest.raises(
-        onnxpatch.DuplicatePatchError, match=r"'twice' is declared twice: at .*test_registry.py:\d+ and"
+        onnxpatch.DuplicatePatchError, match=r"(?s)'twice' is declared twice:\s+at .*test_registry.py:\d+ and"
     ):
 
         @onnxpatch.patch("c.D", name="twice", why="w", registry=registry)

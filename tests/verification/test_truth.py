@@ -340,7 +340,7 @@ def test_an_output_that_no_input_has_a_part_in_is_named() -> None:
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return x * 2, torch.from_numpy(np.linalg.eigvalsh(x.numpy()))
 
-    with pytest.raises(onnxpatch.VerificationError, match=r"'output_1' does not depend on the input: .* no ONNX form"):
+    with pytest.raises(onnxpatch.VerificationError, match=r"(?s)'output_1' does not depend on the .* no ONNX form"):
         onnxpatch.export(ThroughNumpy(), (torch.randn(3, 3),), exporter="trace")
 
 
@@ -366,5 +366,5 @@ def test_an_operator_that_the_other_exporter_translates_is_told_with_it() -> Non
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.ops.aten._unsafe_view(x, [6])
 
-    with pytest.raises(onnxpatch.ExportError, match=r"exporter='dynamo'\): .* translates aten::_unsafe_view"):
+    with pytest.raises(onnxpatch.ExportError, match=r"(?s)exporter='dynamo'\): .* translates aten::_unsafe_view"):
         onnxpatch.export(Reshaped(), (torch.randn(2, 3),), exporter="trace")
