@@ -8,6 +8,8 @@
 
 A scope belongs to one thread: the same functions called in another thread, or in eager, are the originals.
 
+A call in place, `x.add_(y)`, goes to the patches of `x.add(y)` where no patch names it, and the result is written to x.
+
 A stand-in runs only while an exporter that its patch names runs. It may return `NotImplemented`; then the next patch in
 rank is asked, and last the original function runs. For F.interpolate with three patches:
 
@@ -24,6 +26,7 @@ calls the original gets onnxpatch's, and no stand-in is asked about its own call
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import operator
@@ -51,6 +54,21 @@ from onnxpatch.process import undone
 from onnxpatch.settings import Settings, put_in_force
 
 _RANK = operator.attrgetter("rank")
+
+
+@functools.cache
+def _in_place() -> dict[object, object]:
+    """torch.Tensor.add by torch.Tensor.add_, and so on, where the result has the tensor's shape."""
+    found = {}
+    for home, name in itertools.product((torch, torch.Tensor), dir(torch.Tensor)):
+        plain = getattr(home, name[:-1], None) if name.endswith("_") and not name.endswith("__") else None
+        if plain is not None and name not in _RESHAPING and hasattr(home, name):
+            found[getattr(home, name)] = plain
+    return found
+
+
+_RESHAPING = {"squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_", "as_strided_", "resize_",
+              "resize_as_", "set_", "detach_"}  # fmt: skip
 
 
 class _Running(threading.local):
@@ -305,12 +323,20 @@ class _Dispatch(TorchFunctionMode):
         # compile reads of the scope, so no patch acts there.
         if torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
-        found = NotImplemented
         # `suspended` empties the list of active scopes: then no patch is asked.
-        patches = self._scope.dispatcher.asked(function, args, kwargs) if self._scope in _active.scopes else []
+        if self._scope not in _active.scopes:
+            return function(*args, **kwargs)
+        found, dispatcher = NotImplemented, self._scope.dispatcher
+        patches = dispatcher.asked(function, args, kwargs)
         if patches:
             with self:
-                found = self._scope.dispatcher.answer(patches, function, args, kwargs)
+                found = dispatcher.answer(patches, function, args, kwargs)
+        plain = _in_place().get(function) if found is NotImplemented else None
+        if plain is not None:  # x.add_(y) by what stands in for x.add(y)
+            more = [patch for patch in dispatcher.asked(plain, args, kwargs) if patch not in patches]
+            with self:
+                made = dispatcher.answer(more, plain, args, kwargs)
+                found = made if made is NotImplemented else args[0].copy_(made)
         return function(*args, **kwargs) if found is NotImplemented else found
 
 

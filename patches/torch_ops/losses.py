@@ -112,6 +112,53 @@ def _labels(b: int, n: int) -> tuple[Tensor, Tensor]:
     return torch.randn(b, n), torch.randint(0, 2, (b, n)) * 2.0 - 1
 
 
+def _likely(b: int, n: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(b, n, 3), torch.randint(0, n, (b, 3))
+
+
+def _entropies(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    loss, weight = functional.cross_entropy, x[0, :, 0].abs()
+    some = loss(x, y, weight, ignore_index=0, label_smoothing=0.2), loss(x, y, reduction="none", label_smoothing=0.1)
+    return *some, loss(x, x.softmax(1), weight, label_smoothing=0.1), loss(x[0, :, 0], x[0, :, 1], reduction="sum")
+
+
+@op(
+    "nn.functional.cross_entropy",
+    why="Unsupported: ONNX does not support label_smoothing; SoftmaxCrossEntropyLoss takes no probabilities",
+    reason="label_smoothing|SoftmaxCrossEntropyLoss",
+    exporters=("trace",),
+    tries=_likely,
+    case=_entropies,
+    unchanged=lambda x, y: functional.cross_entropy(x, y, x[0, :, 0].abs(), ignore_index=0),
+)
+def cross_entropy(
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    size_average: object = None,
+    ignore_index: int = -100,
+    reduce: object = None,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """Of probabilities, and of classes that are smoothed."""
+    likely = target.is_floating_point()
+    if size_average is not None or reduce is not None or not (likely or label_smoothing):
+        return NotImplemented
+    axis = min(1, input.dim() - 1)
+    logs = functional.log_softmax(input, axis)
+    weighted = logs if weight is None else logs * weight.view([-1, *[1] * (input.dim() - axis - 1)])
+    even = -weighted.mean(axis)
+    if likely:
+        return reduced((1 - label_smoothing) * -(weighted * target).sum(axis) + label_smoothing * even, reduction)
+    known = target != ignore_index
+    place = torch.where(known, target, torch.zeros_like(target))
+    share = known.to(logs.dtype) if weight is None else torch.where(known, weight[place], torch.zeros_like(even))
+    right = weighted.gather(axis, place.unsqueeze(axis)).squeeze(axis)
+    loss = torch.where(known, label_smoothing * even - (1 - label_smoothing) * right, torch.zeros_like(even))
+    return loss.sum() / share.sum() if reduction == "mean" else reduced(loss, reduction)
+
+
 def _rows(b: int, n: int) -> tuple[Tensor, Tensor, Tensor]:
     """Twice rows of numbers, and for each row 1 or -1."""
     return torch.randn(b, n), torch.randn(b, n), torch.randint(0, 2, (b,)) * 2.0 - 1

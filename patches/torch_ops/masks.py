@@ -75,22 +75,47 @@ def _assigned(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
 )
 def masked_assignment(original: Callable[..., None], tensor: Tensor, index: object, value: Any) -> None:
     """Assigns to the whole tensor: the value inside of the mask, its own elements outside."""
+    made = _with_values(tensor, index, value)
+    if made is None:
+        return NotImplemented
+    # An assignment and not a result: the model keeps using the tensor, and views of it, under its name.
+    original(tensor, *made)
+    return None
+
+
+def _with_values(tensor: Tensor, index: object, value: Any) -> tuple[Any, Tensor] | None:
+    """What to assign to, and the tensor to assign; None for what needs no help."""
     before, mask, rest = _mask_of(tensor, index)
     if mask is None or _is_known(before, mask, rest, tensor):
-        return NotImplemented
+        return None
     # The part of the tensor that holds what the mask may name: all of the masked axes, and what is asked of the others.
     place = (slice(None),) * (before + mask.dim()) + rest
     part = tensor[place]
     after = part.dim() - before - mask.dim()
     if isinstance(value, Tensor) and value.dim() > after:
         if not before and not rest:
-            return NotImplemented
+            return None
         value = _spread(value, mask, after)
     where = mask.reshape(*mask.shape, *(1,) * after)
     fill = value if isinstance(value, Tensor) else torch.full((), value, dtype=tensor.dtype, device=tensor.device)
-    # An assignment and not a result: the model keeps using the tensor, and views of it, under its name.
-    original(tensor, place if rest else slice(None), torch.where(where, fill.to(tensor.dtype), part))
-    return None
+    return place if rest else slice(None), torch.where(where, fill.to(tensor.dtype), part)
+
+
+@op(
+    "index_put",
+    name="masked-put",
+    why="Attempting to broadcast an axis by a dimension other than 1: index_put with a mask of lower rank",
+    reason="broadcast",
+    exporters=("trace",),
+    tries=lambda b, n: (torch.randn(b, n, 6), torch.rand(b, n) > 0.5),
+    case=lambda x, mask: (torch.index_put(x, (mask,), x[0, 0]), x.clone().index_put_((mask,), torch.tensor(2.0))),
+    unchanged=lambda x, mask: x.index_put((torch.arange(1),), x[:1] * 2),
+)
+def masked_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    """`masked_assignment` as a function."""
+    index = tuple(slice(None) if one is None else one for one in indices)
+    made = None if accumulate else _with_values(input, index, values)
+    return NotImplemented if made is None else made[1]
 
 
 def _replaced(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -173,6 +173,25 @@ def variance(
     return (centred * centred).mean(dim, keepdim=True)
 
 
+@op(
+    "var_mean",
+    "std_mean",
+    name="spread-and-mean-of-all",
+    why="shape () where eager has (1, 1): keepdim is left out where all axes are meant",
+    reason="shape",
+    exporters=("trace",),
+    tries=lambda b, n: torch.randn(b, n),
+    case=lambda x: (*torch.var_mean(x, keepdim=True), *torch.std_mean(x, correction=0, keepdim=True)),
+    unchanged=lambda x: torch.var_mean(x, 1),
+)
+def spread_and_mean(original: Callable[..., Any], input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The same with all axes listed."""
+    if args or kwargs.get("dim") is not None or not kwargs.pop("keepdim", False):
+        return NotImplemented
+    more = {name: one for name, one in kwargs.items() if name != "dim"}
+    return original(input, dim=tuple(range(input.dim())), keepdim=True, **{"correction": 1, **more})
+
+
 def _alignments(scores: Tensor) -> Tensor:
     """Sums over paths that begin anywhere from 0 on: the first entry of each row but one is masked."""
     before = torch.arange(scores.shape[1])[None, :] < torch.arange(3)[:, None]

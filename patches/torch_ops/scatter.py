@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from onnxpatch import missing, op, untraced
 from onnxpatch.formulas.proof_cases import matrices, numbers
@@ -28,7 +29,6 @@ def _means(x: Tensor, cluster: Tensor) -> tuple[Tensor, ...]:
 
 @op(
     "scatter_reduce",
-    "scatter_reduce_",
     why="ONNX does not support mean reduction / include_self=False for scatter_reduce; wrong means from dynamo",
     reason="relative error|mean reduction",
     link="https://github.com/pytorch/pytorch/issues/97337",
@@ -36,7 +36,6 @@ def _means(x: Tensor, cluster: Tensor) -> tuple[Tensor, ...]:
     case=_means,
 )
 def scatter_reduce(
-    original: Callable[..., Tensor],
     input: Tensor,
     dim: int,
     index: Tensor,
@@ -46,8 +45,34 @@ def scatter_reduce(
     include_self: bool = True,
 ) -> Tensor:
     """Computes means as sum / count. Without `include_self`, written elements start from the neutral element."""
-    result = _reduced(input, dim, index, src, reduce, include_self)
-    return input.copy_(result) if original.__name__.endswith("_") else result
+    return _reduced(input, dim, index, src, reduce, include_self)
+
+
+def _parts(x: Tensor, at: Tensor) -> tuple[Tensor, ...]:
+    most = x.scatter(1, at[:, :2], x), x.clone().scatter_(1, at[:1], x * 2), x.scatter_add(1, at[:, :3], x)
+    return *most, x.scatter(1, at[:, :1], x, reduce="add"), x.scatter(1, at[:, :1], 2.0, reduce="multiply")
+
+
+@op(
+    "scatter",
+    "scatter_add",
+    name="part-of-the-source",
+    why="Indices vs updates dimensions differs: ONNX's ScatterElements takes no index smaller than the source",
+    reason="updates dimensions differs|number of arguments",
+    exporters=("trace",),
+    tries=lambda b, n: (torch.randn(b, n), torch.arange(n).flip(0).expand(b, n)),
+    case=_parts,
+    beside=("scatter-reduce",),
+)
+def scatter(original: Callable[..., Tensor], input: Tensor, dim: int, index: Tensor, *rest: Any, **more: Any) -> Tensor:
+    """As much of the source as the index names."""
+    src: Any = rest[0] if rest else more.get("src", more.get("value"))
+    if "reduce" in more:
+        src = src if isinstance(src, Tensor) else torch.full_like(index, src, dtype=input.dtype)
+        return torch.scatter_reduce(input, dim, index, src, {"add": "sum", "multiply": "prod"}[more["reduce"]])
+    if not isinstance(src, Tensor) or src.shape == index.shape:
+        return NotImplemented
+    return original(input, dim, index, src[tuple(slice(0, n) for n in index.shape)])
 
 
 _NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0}
@@ -81,14 +106,13 @@ def _neutral(input: Tensor, reduce: str) -> Tensor:
 def _accumulated(x: Tensor, row: Tensor) -> tuple[Tensor, ...]:
     table = torch.zeros(4, 6)
     number = torch.index_add(x[0, 0], 0, row[:1] * 0, x[1, 1], alpha=-3)
-    return table.index_add(0, row, x, alpha=2), table.index_put((row,), x, accumulate=True), number
+    placed = table.index_put((row,), x[0]), table.index_put((row,), x, accumulate=True)
+    return table.index_add(0, row, x, alpha=2), *placed, number
 
 
 @op(
     "index_add",
-    "index_add_",
     "index_put",
-    "Tensor.index_put_",
     why="index_add and index_put(accumulate=True) export silently wrong when an index occurs twice",
     reason="index_add",
     link="https://github.com/pytorch/pytorch/issues/90650",
@@ -100,9 +124,7 @@ def _accumulated(x: Tensor, row: Tensor) -> tuple[Tensor, ...]:
 )
 def index_add(original: Callable[..., Tensor], input: Tensor, **given: Any) -> Tensor:
     """Writes index_add as scatter_add, whose ONNX form accumulates."""
-    result = _placed(input, **given) if "index_put" in original.__name__ else _added(input, **given)
-    written = original.__name__.endswith("_") and result is not NotImplemented
-    return input.copy_(result) if written else result
+    return _placed(input, **given) if "index_put" in original.__name__ else _added(input, **given)
 
 
 def _added(input: Tensor, dim: int, index: Any, source: Tensor, alpha: Any = 1) -> Tensor:
@@ -113,10 +135,47 @@ def _added(input: Tensor, dim: int, index: Any, source: Tensor, alpha: Any = 1) 
 
 def _placed(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
     one_row = len(indices) == 1 and indices[0].dim() == 1 and indices[0].dtype == torch.int64
-    if not accumulate or not one_row:
+    if not one_row or not (accumulate or values.dim() < input.dim()):
         return NotImplemented
     rows = values.expand([*indices[0].shape, *input.shape[1:]])
+    if not accumulate:  # the exporter does not broadcast
+        return torch.index_put(input, indices, rows)
     return input.scatter_add(0, _spread(indices[0], rows, 0), rows)
+
+
+@op(
+    "nn.functional.embedding_bag",
+    name="largest-of-bags",
+    why="-inf where eager has 0: a bag without entries; refused with padding_idx",
+    reason="non-finite|padding_idx",
+    exporters=("trace",),
+    tries=lambda n, b: (torch.randint(0, 6, (n + 3,)), torch.randn(6, 4), torch.arange(b) // 2),
+    case=lambda at, table, starts: (
+        functional.embedding_bag(at, table, starts, mode="max"),
+        functional.embedding_bag(at, table, starts, mode="max", padding_idx=2, include_last_offset=True),
+    ),
+    unchanged=lambda at, table, starts: functional.embedding_bag(at, table, starts, mode="sum"),
+    beside=("scatter-reduce",),
+)
+def embedding_bag(
+    input: Tensor,
+    weight: Tensor,
+    offsets: Tensor | None = None,
+    max_norm: float | None = None,
+    *,
+    mode: str = "mean",
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> Tensor:
+    """The largest of each bag, 0 where it has no entry. What is padded goes to a bag behind the last."""
+    if mode != "max" or offsets is None or max_norm is not None:
+        return NotImplemented
+    starts = offsets[:-1] if include_last_offset else offsets
+    bag = (torch.arange(input.shape[0])[:, None] >= starts).sum(1) - 1
+    bag = bag if padding_idx is None else torch.where(input == padding_idx, starts.shape[0], bag)
+    rows = weight[input]
+    start = weight.new_zeros((starts.shape[0] + 1, weight.shape[1]))
+    return torch.scatter_reduce(start, 0, bag[:, None].expand_as(rows), rows, "amax", include_self=False)[:-1]
 
 
 def _diagonals(x: Tensor) -> tuple[Tensor, Tensor]:
