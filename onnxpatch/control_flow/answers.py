@@ -23,8 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch.control_flow import python_calls
-from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.conditions import decide_entry, decide_sizes, static_value
+from onnxpatch.control_flow.capture import Capture, decide_entry, decide_sizes, static_value
 from onnxpatch.control_flow.indexing import takes, writable, written
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.python_calls import BUILTINS

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from onnxpatch.control_flow.capture import Capture, current_capture
-from onnxpatch.control_flow.conditions import as_number, decide_one_of, static_value
+from onnxpatch.control_flow.capture import Capture, as_number, current_capture, decide_one_of, static_value
 from onnxpatch.control_flow.recording import choose_entry
 from onnxpatch.formulas.symbolic import as_tensor
 

@@ -23,9 +23,8 @@ import torch
 
 from onnxpatch._torch.cond import equates, hint_of, operations
 from onnxpatch.control_flow.example_fallback import EqualSizes, ExampleFallback
-from onnxpatch.control_flow.loops.path_loops import PathLoops
 from onnxpatch.control_flow.loops.recorded_loop import loop_refusal
-from onnxpatch.control_flow.path_tree import FinishedPath, PathNode, path_summary
+from onnxpatch.control_flow.path_tree import FinishedPath, PathLoops, PathNode, path_summary
 from onnxpatch.control_flow.pytrees import Name
 from onnxpatch.control_flow.recording import ListLengths, Recording
 from onnxpatch.control_flow.tape import CallRecorder, TorchCall

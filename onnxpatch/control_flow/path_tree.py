@@ -1,23 +1,36 @@
 """The tree of paths through one forward: a node for each decision, a leaf for each way the forward ended.
 
-if x.sum() > 0:             PathNode(predicate=sum > 0)
-    y = x * 2                 True:  PathNode(end=FinishedPath(calls=[sum, gt, mul], value=y))
-else:                         False: PathNode(end=FinishedPath(calls=[sum, gt, neg], value=y))
-    y = -x
-return y
+    if x.sum() > 0:             PathNode(predicate=sum > 0)
+        y = x * 2                 True:  PathNode(end=FinishedPath(calls=[sum, gt, mul], value=y))
+    else:                         False: PathNode(end=FinishedPath(calls=[sum, gt, neg], value=y))
+        y = -x
+    return y
+
+And the loops on data that one path runs through, of which at most one is open at a time:
+
+    for row in x: ...        `open`, some rounds, `close`       (`rows.py` runs the rounds)
+    while x.sum() > 1: ...   `another_round`, once for each time that the condition is asked
+
+A loop on data runs a few rounds only, which are compared and then become one Loop or Scan of the graph. After it, its
+tensors stand for the results of all rounds, in later calls (`in_call`) and in what forward returns (`final_states`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 import torch
 
 from onnxpatch.control_flow.loops.inference import Loop
-from onnxpatch.control_flow.pytrees import plain_values, tensors
+from onnxpatch.control_flow.merging.output_template import Template, assembled
+from onnxpatch.control_flow.optional_outputs import Refusals
+from onnxpatch.control_flow.pytrees import plain_values, rebuilt, tensors
+from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.decisions.ask import Site
+from onnxpatch.decisions.functions_run import raised_on_purpose
 from onnxpatch.patching.forward_state import Key
 
 
@@ -91,3 +104,122 @@ def path_summary(path: FinishedPath) -> list[tuple[str, object]]:
     return [(call.name, plain_values((call.args, call.kwargs))) for call in outside] + [
         ("return", plain_values(path.value))
     ]
+
+
+LeafT = TypeVar("LeafT")
+NestT = TypeVar("NestT")
+ArgsT = TypeVar("ArgsT")
+KwargsT = TypeVar("KwargsT")
+
+
+class PathLoops:
+    """The loops of one path, in the order in which they began. rounds: how many rounds each of them runs."""
+
+    def __init__(self, capture: Recording, rounds: int) -> None:
+        self.capture, self.rounds = capture, rounds
+        self.all: list[Loop] = []
+        self.updated = _UpdatedTensors()
+
+    @property
+    def running(self) -> Loop | None:
+        """The loop whose rounds are running now, or None."""
+        return self.all[-1] if self.all and not self.all[-1].done else None
+
+    def open(self, loop: Loop) -> None:
+        """Register a loop whose first round is about to run."""
+        # One recorder notes the calls of a path: those of the inner rounds would be part of the outer ones.
+        if self.running is not None:
+            raise loop.refusal("it runs inside another such loop, or interleaved with one")
+        self.all.append(loop)
+
+    def close(self, loop: Loop) -> None:
+        """Compare the rounds of a loop whose last round is over."""
+        if self.all[-1] is not loop:
+            raise loop.refusal("it runs interleaved with another such loop")
+        loop.finish()
+
+    def another_round(self, predicate: torch.Tensor, site: Site) -> bool:
+        """Answer the condition of a `while` on data: True for as many rounds as are compared."""
+        loop = self.running
+        if loop is None:
+            loop = Loop(self.capture, None)
+            self.open(loop)
+        if loop.rows is not None or loop.site != site:
+            raise loop.refusal(f"line {site.line} branches inside it")
+        loop.end()
+        loop.predicates.append(predicate)
+        # Asked before every round and once after the last, when the answer False ends Python's loop.
+        if len(loop.predicates) <= self.rounds:
+            loop.begin()
+            return True
+        self.close(loop)
+        return False
+
+    def refuse_branch(self, site: Site) -> None:
+        """Raise the refusal of a branch on data inside the running loop, where one runs."""
+        if self.running is not None:
+            raise self.running.refusal(f"line {site.line} branches inside it")
+
+    def refuse_error(self, error: Exception) -> None:
+        """Raise the refusal of a loop that is left by an error which the model did not raise on purpose."""
+        if self.running is not None and not raised_on_purpose(error):
+            text = " ".join(str(error).split())[:200]
+            raise self.running.refusal(f"{type(error).__name__} inside it: {text}") from error
+
+    def in_call(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
+        """The arguments of a call, with the results of finished loops in place of tensors that single rounds made."""
+        for loop in self.all:
+            if loop.done:
+                args, kwargs = loop.results.in_call(function, args, kwargs)
+        return args, kwargs
+
+    def final_states(self, value: object) -> object:
+        """What the forward returned, with the final states of its loops."""
+        if not self.all:
+            return value
+        if self.running is not None:
+            raise self.running.refusal("break or return leaves it before its last round")
+        # As for the root, since what a forward returns may have None in it.
+        template = Template([value], of_root=True)
+        results = {id(slot): slot.values[0] for slot in template.slots}
+        results = self.updated.in_call(self.capture, results, self.all[-1].site)
+        for loop in self.all:
+            results = {slot: loop.results.final(leaf) for slot, leaf in results.items()}
+        return assembled(template.structure, results)
+
+
+class _UpdatedTensors:
+    """The tensors of one path that loops have updated.
+
+    written_back: (tensor, index, new row) of the row that was updated last.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[int, torch.Tensor] = {}  # by id of an updated tensor
+        self._overtaken: set[int] = set()  # ids of tensors that shared memory with one before it was updated
+        self._alive: list[torch.Tensor] = []  # so that no id is used again
+        self.written_back: tuple[object, ...] = ()
+
+    def note(self, target: torch.Tensor, new: torch.Tensor, sharing: Collection[int]) -> None:
+        """`new` stands for `target` from now on. sharing: ids of the tensors that show a part of `target`."""
+        self._newest[id(target)] = new
+        self._overtaken.update(sharing)
+        self._alive.append(target)
+
+    def newest(self, leaf: LeafT) -> LeafT:
+        """What stands for a value now; the value itself where nothing does."""
+        while id(leaf) in self._newest:
+            leaf = cast(LeafT, self._newest[id(leaf)])
+        return leaf
+
+    def in_call(self, refusals: Refusals, values: NestT, site: Site | None = None) -> NestT:
+        """The arguments of a call at `site`, with what stands for updated tensors."""
+        if not self._newest:
+            return values
+        if any(id(tensor) in self._overtaken for tensor in tensors(values)):
+            raise refusals.refusal(
+                site,
+                "a view is used after a loop has updated the tensor that it shows",
+                remedy="take the view after the loop, or a copy of it before",
+            )
+        return rebuilt(values, self.newest)

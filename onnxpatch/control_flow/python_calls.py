@@ -23,8 +23,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.conditions import as_number, static_dim, static_value
+from onnxpatch.control_flow.capture import Capture, as_number, static_dim, static_value
 from onnxpatch.control_flow.loops.rows import NumberedRows, Rows
 from onnxpatch.control_flow.pytrees import as_tensor, full_scalar, has_graph_number, stacked
 from onnxpatch.control_flow.recording import running

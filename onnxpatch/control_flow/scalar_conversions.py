@@ -23,8 +23,8 @@ from typing import TypeAlias, cast
 import torch
 
 from onnxpatch._torch.function_modes import tracing_paused
-from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.conditions import (
+from onnxpatch.control_flow.capture import (
+    Capture,
     as_number,
     decide_bool,
     decide_entry,

@@ -14,10 +14,7 @@ from onnxpatch.onnxfile.mapped_weights import is_large, take_in, without_weights
 
 if TYPE_CHECKING:
     import numpy as np
-    from onnx import ModelProto, NodeProto, TensorProto
-
-if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 Size = int | str | None
 _SMALL = 4096  # bytes of a stored value that may say a shape
