@@ -2,7 +2,7 @@
 
     known      bool(), int(), float(), an index: the value is the same for all inputs (`conditions.static_number`)
     numbers    `python_calls` and `scalar_conversions`
-    paths      `conditions`
+    paths      `capture`
 
 A call of torch comes in by the TorchFunctionMode of the export, which sends it to the capture or to its substitute.
 What no mode sees is replaced for its time: builtins in the modules that define the model's classes, and methods of
