@@ -1,6 +1,6 @@
 """What an export with its branches answers, of all that Python asks: `decisions.ask` has the order.
 
-    known      bool(), int(), float(), an index: the value is the same for all inputs (`conditions.static_number`)
+    known      bool(), int(), float(), an index: the value is the same for all inputs (`capture.static_number`)
     numbers    `python_calls` and `scalar_conversions`
     paths      `capture`
 
