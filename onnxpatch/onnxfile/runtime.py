@@ -39,11 +39,11 @@ from onnxpatch.onnxfile.runtimes.interface import (
 )
 from onnxpatch.onnxfile.runtimes.onnxruntime import OnnxRuntime
 from onnxpatch.onnxfile.runtimes.openvino import OpenVino
-from onnxpatch.onnxfile.runtimes.reference import Reference
+from onnxpatch.onnxfile.runtimes.reference import OnnxReference
 from onnxpatch.onnxfile.runtimes.tensorrt import TensorRt
 
 ENTRY_POINTS = "onnxpatch.runtimes"
-OWN = (OnnxRuntime, OpenVino, Reference, TensorRt)
+OWN = (OnnxRuntime, OpenVino, OnnxReference, TensorRt)
 
 
 # Once: importing what an entry point names may take seconds.

@@ -19,7 +19,7 @@ from onnxpatch.onnxfile import runtime
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.runtimes import openvino_child
 from onnxpatch.onnxfile.runtimes.interface import Runtime
-from onnxpatch.onnxfile.runtimes.reference import Reference
+from onnxpatch.onnxfile.runtimes.reference import OnnxReference
 from tests.onnxfile.hostile import endless
 
 pytestmark = pytest.mark.exports
@@ -68,7 +68,7 @@ def test_several_runtimes_each_have_their_checks(file: Path) -> None:
     assert stages.count("onnxruntime") == stages.count("reference") == len(stages) / 2 > 1
 
 
-class Lying(Reference):
+class Lying(OnnxReference):
     name = "lying"
 
     def load(self, model, providers):

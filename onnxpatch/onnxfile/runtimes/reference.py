@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
 
-class Reference(Runtime):
+class OnnxReference(Runtime):
     """onnx.reference.ReferenceEvaluator."""
 
     name = "reference"
