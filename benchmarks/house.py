@@ -4,7 +4,7 @@ usage: python -m benchmarks.house [FOLDER]     FOLDER: another checkout, to comp
 
 Code proper is the lines that have something else than a comment, a docstring or an import. A class or function is
 public if its name has no underscore in front and it stands at the top of its module. Lines for each patch of a function
-of torch are those of patches/torch_ops, proofs included, over its rows and declarations.
+of torch are those of patches/torch_ops, proofs included, over its rows and declarations, by whatever name of the file.
 `python -m benchmarks.export_path` counts the modules that one export enters.
 """
 
@@ -15,7 +15,7 @@ import collections
 import io
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import TypeGuard
 
@@ -23,6 +23,7 @@ from tests.branch_points import MOST, branch_points
 
 ROOT = Path(__file__).resolve().parents[1]
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+_DECLARE = {"op", "patch"}
 
 
 def sources(root: Path) -> dict[str, str]:
@@ -60,11 +61,24 @@ def public(trees: dict[str, ast.Module], kind: type[ast.ClassDef] | type[ast.Fun
 
 
 def rows(tree: ast.Module) -> int:
-    """How many patches a file declares by `op` and `patch`."""
-    return sum(
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("op", "patch")
-        for node in ast.walk(tree)
-    )
+    """How many patches a file declares by `op` and `patch`, and by names of its own that stand for one of these.
+
+    Such a name is a function that calls one, or a functools.partial of one. A call in a loop counts once.
+    """
+    inside = [node for node in tree.body if isinstance(node, ast.FunctionDef) and _calls(node.body, _DECLARE)]
+    partly = [node for node in tree.body if isinstance(node, ast.Assign) and _of_another(node.value)]
+    own = {node.name for node in inside} | {ast.unparse(node.targets[0]) for node in partly}
+    return _calls([tree], _DECLARE | own) - sum(_calls(node.body, _DECLARE) for node in inside)
+
+
+def _calls(nodes: Sequence[ast.AST], names: Set[str]) -> int:
+    called = (node.func for one in nodes for node in ast.walk(one) if isinstance(node, ast.Call))
+    return sum(isinstance(func, ast.Name) and func.id in names for func in called)
+
+
+def _of_another(value: ast.expr) -> bool:
+    first = value.args[:1] if isinstance(value, ast.Call) else []
+    return any(isinstance(one, ast.Name) and one.id in _DECLARE for one in first)
 
 
 def figures(root: Path) -> Iterator[tuple[str, object]]:
