@@ -26,7 +26,7 @@ _UNKNOWN: dict[str, object] = {
 
 
 @dataclass(frozen=True)
-class Choice:
+class TokenChoice:
     """Settings of a generation, by transformers' names and with its defaults."""
 
     max_new_tokens: int | None = None
@@ -117,7 +117,7 @@ class Choice:
         return scores
 
 
-def choice_of(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Choice:
+def choice_of(settings: Mapping[str, Any], given: Mapping[str, Any]) -> TokenChoice:
     """settings: of the folder; given: of the call, which come first. Raises InputError for what is not done here."""
     whole = {**settings, **given}
     for name, nothing in _UNKNOWN.items():
@@ -126,8 +126,8 @@ def choice_of(settings: Mapping[str, Any], given: Mapping[str, Any]) -> Choice:
                 f"{name}={whole[name]!r} (generation_config.json, or the call) is not done here: leave it out with "
                 f"{name}=None, or give what it does as one of processors="
             )
-    known = {name: value for name, value in whole.items() if name in Choice.known() and value is not None}
-    made = Choice(**known)
+    known = {name: value for name, value in whole.items() if name in TokenChoice.known() and value is not None}
+    made = TokenChoice(**known)
     if made.do_sample and made.num_beams > 1:
         raise InputError("num_beams and do_sample together are not done here: give num_beams=1, or do_sample=False")
     return made

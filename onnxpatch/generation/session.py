@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.choice import Choice, Processor, choice_of
+from onnxpatch.generation.choice import Processor, TokenChoice, choice_of
 from onnxpatch.generation.turns import Turns, kind_of
 from onnxpatch.onnxfile.repeated_calls import CachedGraph
 from onnxpatch.onnxfile.runtimes.interface import Provider, as_array, importable
@@ -84,7 +84,7 @@ class GenerationSession:
             raise InputError("beams are compared to their end: give num_beams=1 to stream, or call generate")
         return _tokens_of(turns, ids, logits, choice, processors, _generator(seed))
 
-    def _started(self, ids: Any, given: dict[str, Any]) -> tuple[Turns, torch.Tensor, torch.Tensor, Choice]:
+    def _started(self, ids: Any, given: dict[str, Any]) -> tuple[Turns, torch.Tensor, torch.Tensor, TokenChoice]:
         """(the states after the prompt, the texts so far, the logits after them, how to choose)."""
         turns = self._kind(self._graphs, self.config)
         takes = turns.takes()
@@ -92,7 +92,7 @@ class GenerationSession:
         inputs = {name: _tensor(one) for name, one in values.items() if name in takes and one is not None}
         settings = {name: one for name, one in given.items() if name not in takes}
         choice = choice_of(self.defaults, settings)
-        if unknown := {name for name, one in settings.items() if one is not None} - Choice.known():
+        if unknown := {name for name, one in settings.items() if one is not None} - TokenChoice.known():
             raise InputError(f"{', '.join(sorted(unknown))}: no input ({', '.join(sorted(takes))}), and no setting")
         return (turns, *turns.start(inputs, choice), choice)
 
@@ -117,7 +117,7 @@ def _tokens_of(
     turns: Turns,
     ids: torch.Tensor,
     logits: torch.Tensor,
-    choice: Choice,
+    choice: TokenChoice,
     more: Sequence[Processor] = (),
     generator: torch.Generator | None = None,
 ) -> Iterator[torch.Tensor]:
@@ -140,7 +140,7 @@ def _tokens_of(
 
 
 def _best_of_beams(
-    turns: Turns, ids: torch.Tensor, logits: torch.Tensor, choice: Choice, more: Sequence[Processor] = ()
+    turns: Turns, ids: torch.Tensor, logits: torch.Tensor, choice: TokenChoice, more: Sequence[Processor] = ()
 ) -> torch.Tensor:
     """The best text of `choice.num_beams` for every text of the batch, in transformers' order of equals."""
     batch, prompt, beams = len(ids), ids.shape[1], choice.num_beams
@@ -200,7 +200,7 @@ def _of(values: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 
 
 def _may_improve(
-    choice: Choice, running: torch.Tensor, done: torch.Tensor, finished: torch.Tensor, length: int, prompt: int
+    choice: TokenChoice, running: torch.Tensor, done: torch.Tensor, finished: torch.Tensor, length: int, prompt: int
 ) -> torch.Tensor:
     """Whether a text that goes on can be better than the worst that has ended, (batch, 1)."""
     if choice.early_stopping == "never" and choice.length_penalty > 0:

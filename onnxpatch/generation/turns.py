@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.choice import Choice
+from onnxpatch.generation.choice import TokenChoice
 from onnxpatch.onnxfile.repeated_calls import CachedGraph, States, rows_of
 
 Tensors = Mapping[str, torch.Tensor]
@@ -32,7 +32,7 @@ class Turns(ABC):
         return {name for graph in self.graphs.values() for name in graph.inputs if name not in graph.states}
 
     @abstractmethod
-    def start(self, inputs: Tensors, choice: Choice) -> tuple[torch.Tensor, torch.Tensor]:
+    def start(self, inputs: Tensors, choice: TokenChoice) -> tuple[torch.Tensor, torch.Tensor]:
         """(the texts so far (batch, n), the logits (batch, vocabulary) after them)."""
 
     @abstractmethod
@@ -47,7 +47,7 @@ class Turns(ABC):
 class _DecoderTurns(Turns):
     """A decoder: `model.onnx`."""
 
-    def start(self, inputs: Tensors, choice: Choice) -> tuple[torch.Tensor, torch.Tensor]:
+    def start(self, inputs: Tensors, choice: TokenChoice) -> tuple[torch.Tensor, torch.Tensor]:
         graph, ids = self.graphs["model"], needed(inputs, "input_ids")
         mask = inputs.get("attention_mask", _default_mask(ids, choice))
         self.states, self.mask = graph.empty(len(ids)), mask[:, :0]
@@ -82,7 +82,7 @@ class _EncoderDecoderTurns(Turns):
     def takes(self) -> set[str]:
         return {*self.graphs["encoder_model"].inputs, "decoder_input_ids"}
 
-    def start(self, inputs: Tensors, choice: Choice) -> tuple[torch.Tensor, torch.Tensor]:
+    def start(self, inputs: Tensors, choice: TokenChoice) -> tuple[torch.Tensor, torch.Tensor]:
         encoder = self.graphs["encoder_model"]
         if "input_ids" in encoder.inputs:
             inputs = {"attention_mask": _default_mask(needed(inputs, "input_ids"), choice), **inputs}
@@ -115,7 +115,7 @@ def needed(inputs: Tensors, name: str) -> torch.Tensor:
     return inputs[name]
 
 
-def _default_mask(ids: torch.Tensor, choice: Choice) -> torch.Tensor:
+def _default_mask(ids: torch.Tensor, choice: TokenChoice) -> torch.Tensor:
     """As transformers makes it: 0 at padding, where that token is none of the ends."""
     if choice.pad_token_id is None or choice.pad_token_id in choice.ends:
         return torch.ones_like(ids)
@@ -130,7 +130,7 @@ class _VisionTurns(Turns):
     ahead: torch.Tensor = torch.zeros(0)
     types: torch.Tensor | None = None
 
-    def start(self, inputs: Tensors, choice: Choice) -> tuple[torch.Tensor, torch.Tensor]:
+    def start(self, inputs: Tensors, choice: TokenChoice) -> tuple[torch.Tensor, torch.Tensor]:
         ids, decoder = needed(inputs, "input_ids"), self.graphs["decoder_model_merged"]
         self.states, self.mask = decoder.empty(len(ids)), torch.zeros_like(ids[:, :0])
         embeds = None
