@@ -329,7 +329,7 @@ def _order(function: object, values: Any) -> Any:
 
 
 def _key(holder: Any, key: Any) -> Any:
-    if _is_tensor(holder):
+    if _is_tensor(holder) or isinstance(key, str):  # a text is looked at where it is made
         return UNKNOWN
     if isinstance(holder, dict):
         return key if key in holder else None

@@ -48,6 +48,7 @@ class DynamicDim:
     size: its size in the example.
     minimum, maximum: the bounds of the user's Dim; maximum None: no upper bound. minimum is 0 only where the example
         has that size: torch's own default is 0, so it does not say that a model was made for empty tensors.
+    may_be_empty: whether its declaration allows size 0.
     places: at least one of them follows this dimension alone.
     """
 
@@ -56,6 +57,7 @@ class DynamicDim:
     minimum: int = 1
     maximum: int | None = None
     named: bool = True
+    may_be_empty: bool = False
     places: list[_Place] = field(default_factory=list)
 
     def allows(self, size: int) -> bool:
@@ -149,7 +151,7 @@ def _add_place(dims: dict[_Key, DynamicDim], leaf: Leaf, axis: int, spec: AxisSp
     key: _Key = (axis, size) if is_hint(root) else name
     minimum, maximum = bounds(root)
     if key not in dims:
-        dims[key] = DynamicDim(name, size, min(size, max(1, minimum)), maximum, not is_hint(root))
+        dims[key] = DynamicDim(name, size, min(size, max(1, minimum)), maximum, not is_hint(root), minimum == 0)
     elif dims[key].size != size:
         raise InputError(
             f"dimension {key!r} is {dims[key].size} in one input of the example and {size} in {leaf.name}, axis "

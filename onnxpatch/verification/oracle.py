@@ -100,6 +100,20 @@ class Oracle:
             self._known[key] = probe
         return probe
 
+    def empty(self, dim: DynamicDim) -> Probe | None:
+        """A probe without any of one dimension; None where that is not declared, or eager's answer there says nothing.
+
+        An empty cache, say. An answer without elements, or with NaN, is one that no user needs.
+        """
+        sizes = {**self.example, dim.name: 0}
+        if dim.size == 0 or not dim.may_be_empty or any(place.size.at(sizes) < 0 for place in dim.places) or self.late:
+            return None
+        shapes = self._shapes(sizes)
+        answer = self.eager.ask(values := self._filled(shapes, drawn, self._moves(shapes)))
+        outputs = [one for one in answer.outputs or () if one is not None]
+        says = bool(outputs) and self.usable(answer) and all(one.numel() for one in outputs)
+        return answer.probe(format_sizes({dim.name: 0}), "size", sizes, values) if says else None
+
     def reason(self, sizes: Mapping[str, int]) -> str:
         """Why `at` has no probe at these sizes."""
         full = {**self.example, **sizes}

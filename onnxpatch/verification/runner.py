@@ -19,6 +19,7 @@ from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.checks import Checked, RightWithin
 from onnxpatch.results.closeness import closeness
 from onnxpatch.results.report import Report
+from onnxpatch.verification.comparison import TOLERANCE
 from onnxpatch.verification.eager import Eager, tells
 from onnxpatch.verification.findings import (
     dropped_guards,
@@ -37,6 +38,7 @@ from onnxpatch.verification.untried import untried
 
 Progress = Callable[[str, int, int], None]
 _UNFED = "output {!r} does not depend on the input: what computes it has no ONNX form, and it is the example's result"
+_WRONG_AT_NONE = "wrong at {} = 0, which the model takes: the file is for 1 and more"
 _MORE_DRAWS = 2  # further runs of a probe, for a graph that draws random numbers
 _TIMES_EAGER = 4  # what eager took at most: a runtime keeps memory that it may use again
 _NAMED = 5  # inputs that were not tried
@@ -60,26 +62,22 @@ def run(
     if these are fewer than eager accepts.
     """
     start = time.perf_counter()
-    broken = _broken(conditions, reference) if conditions is not None else []
-    probes = _in_order(reference.probes, broken)
-    fixed = limits.fixed if limits is not None else frozenset()
-    if limits is not None:
-        probes = [probe for probe in probes if limits.admits(probe.sizes)]
-        broken = [(guard, probe) for guard, probe in broken if limits.admits(probe.sizes)]
+    limits = limits or Limits()
+    broken = [(guard, probe) for guard, probe in _broken(conditions, reference) if limits.admits(probe.sizes)]
+    probes = [probe for probe in _in_order(reference.probes, broken) if limits.admits(probe.sizes)]
     for graph in graphs:  # a graph that is right takes about as much as eager does
         graph.max_bytes = max(reference.eager.limits[0], _TIMES_EAGER * reference.eager.peak)
-    reports = [_in_runtime(graph, feed, reference, made, probes, broken, fixed, progress) for graph in graphs]
+    reports = [_in_runtime(graph, feed, reference, made, probes, broken, limits.fixed, progress) for graph in graphs]
     joined = _joined(reports)
-    # A side that is taken beyond the sizes that the file is meant for alone is no matter of this file.
-    outside = [probe for probe in reference.probes if limits is not None and not limits.admits(probe.sizes)]
-    told = [*_telling(probes, reports), *outside]
+    at_none = list(_at_none(graphs, feed, reference, limits)) if joined.ok and not made.compare else []
+    told = [*_telling(probes, reports, at_none), *limits.outside(reference.probes)]
     never_ran = untried(reference.eager.sides, told) if joined.ok else None
     return replace(
         joined,
         untried=never_ran or [],
         first_call=reference.changes,
         sides_recorded=never_ran is not None,
-        notes=[*joined.notes, *names_of_one_size(reference), *_too_large(reference)],
+        notes=[*joined.notes, *names_of_one_size(reference), *_too_large(reference), *_wrong_at_none(at_none)],
         dimensions={dim.name: dim.size for dim in reference.dims},
         refused=reference.oracle.refused,
         first_refusal=reference.oracle.first_refusal,
@@ -88,8 +86,26 @@ def run(
     )
 
 
-def _telling(probes: Sequence[Probe], reports: Sequence[Report]) -> Iterator[Probe]:
+def _at_none(
+    graphs: Sequence[Graph], feed: Feed, reference: Reference, limits: Limits
+) -> Iterator[tuple[str, Probe, bool]]:
+    """(dimension, probe, whether the file is right) where the model takes none of a dimension, an empty cache say."""
+    for dim in reference.dims:
+        probe = reference.oracle.empty(dim)
+        if probe is not None and limits.admits(probe.sizes):
+            checks = (check_at(graph, feed, probe, reference.eager, TOLERANCE) for graph in graphs)
+            yield dim.name, probe, all(check.ok for check in checks)
+
+
+def _wrong_at_none(at_none: Sequence[tuple[str, Probe, bool]]) -> list[str]:
+    return [_WRONG_AT_NONE.format(name) for name, _, right in at_none if not right]
+
+
+def _telling(
+    probes: Sequence[Probe], reports: Sequence[Report], at_none: Sequence[tuple[str, Probe, bool]]
+) -> Iterator[Probe]:
     """The probes at which every runtime is right, and which tell that a side of a condition is."""
+    yield from (probe for _, probe, right in at_none if right and tells(probe))
     for probe, *checks in zip(probes, *(one.checks for one in reports), strict=False):
         if tells(probe) and all(check.status == "right" for check in checks):
             yield probe
@@ -195,7 +211,7 @@ def _joined(reports: Sequence[Report]) -> Report:
 
 
 def _broken(conditions: object, reference: Reference) -> list[tuple[Guard, Probe]]:
-    guards = guards_of(conditions, reference.inputs, reference.dims)
+    guards = guards_of(conditions, reference.inputs, reference.dims) if conditions is not None else []
     return breaking_probes(guards, reference.oracle) if guards else []
 
 
@@ -252,6 +268,10 @@ class Limits:
         """Whether all of these sizes are within the bounds, and have the relations."""
         within = all(bound.admits(sizes[name]) for name, bound in self.bounds.items() if name in sizes)
         return within and all(one.holds(sizes) for one in self.relations if one.name in sizes)
+
+    def outside(self, probes: Sequence[Probe]) -> list[Probe]:
+        """The probes beyond: a side that is taken there alone is no matter of the file."""
+        return [probe for probe in probes if not self.admits(probe.sizes)]
 
     @property
     def fixed(self) -> frozenset[str]:

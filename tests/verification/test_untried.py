@@ -248,3 +248,26 @@ def test_what_no_declared_size_turns_is_not_named(other):
     sides = [one.side for one in untried(reference.eager.sides, reference.probes) or ()]
     # The sides of the second are equal at every size that was tried, and rounded: more would turn it.
     assert sides[-1].startswith("x.shape[1] // 300000000 != ") and len(sides) == 1, sides
+
+
+@pytest.mark.exports
+def test_an_empty_cache_is_compared_and_a_file_that_is_wrong_there_says_so() -> None:
+    class Rows(nn.Module):
+        def forward(self, x: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
+            return x.sum(1) + past.reshape(past.shape[1], past.shape[0], 4).sum(0)
+
+    args, free = (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({}, {1: "p"})
+    report = onnxpatch.export(Rows(), args, None, dynamic_shapes=free, exporter="trace")
+    assert report.ok and report.notes == ["wrong at p = 0, which the model takes: the file is for 1 and more"]
+    bounded = ({}, {1: torch.export.Dim("p", min=1, max=99)})
+    assert onnxpatch.export(Rows(), args, None, dynamic_shapes=bounded, exporter="trace").notes == []
+
+
+@pytest.mark.exports
+def test_a_side_that_an_empty_cache_alone_takes_is_tried() -> None:
+    class Joined(nn.Module):
+        def forward(self, x: torch.Tensor, past: torch.Tensor) -> torch.Tensor:
+            return x.sum(1) if past.shape[1] == 0 else x.sum(1) + past.sum(1)
+
+    args, free = (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({}, {1: "p"})
+    assert onnxpatch.export(Joined(), args, None, dynamic_shapes=free, exporter="trace").covered
