@@ -63,11 +63,22 @@ ENTRIES = [
     given("branch", "An `if` on data, an output that may be None", "--input 'sound=float32[B=2,T=50]'", "--branches"),
     given("own_patch", "A patch of one's own", "--input 'image=float32[B=2,H=9,W=12]'", "--patches own_patch.py"),
 ]  # fmt: skip
+UNSAID = "What never ran: "
+ENTRIES += [
+    Entry(name, UNSAID + title, f"onnxpatch export unsaid.py:{name} FILE {inputs} --exporter trace PAGE")
+    for name, title, inputs in (
+        ("at_least", "the other one of `max`", "--input 'steps=int64[]' --input 'x=float32[n=4]'"),
+        ("in_order", "another order of `sorted`", "--input 'steps=int64[]' --input 'x=float32[n=4]'"),
+        ("picked", "the other entry of a list, by a bool", "--input 'x=float32[4]'"),
+        ("digit", "a digit of a size", "--input 'x=float32[n=12,3]'"),
+        ("rows", "an `if` on rows that sum to one", "--input 'x=float32[3,4]'"),
+    )
+]
 HEAD = """# Gallery
 
-Ten models, each exported by one command. Everything below is printed by the commands themselves
-(`python docs/record_gallery.py` records it again), the pages are what `--html` wrote. Weights are random, but for
-PESTO's. The scripts are under `examples/gallery`, the last one is `examples/own_patch.py`.
+Ten models, each exported by one command, and five of which a report names what it did not compare. Everything below
+is printed by the commands themselves (`python docs/record_gallery.py` records it again), the pages are what `--html`
+wrote. Weights are random, but for PESTO's. The scripts are under `examples/gallery`, one is `examples/own_patch.py`.
 """
 
 

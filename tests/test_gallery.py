@@ -1,4 +1,4 @@
-"""The gallery: ten recorded runs, each right, with their pages; run again, each is right still."""
+"""The gallery: the recorded runs, each right, with their pages; run again, each is right still."""
 
 from __future__ import annotations
 

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, TypedDict
 
 from onnxpatch.html.comparison import Comparison, Side, inputs, outputs
 from onnxpatch.html.drawing import drawing
-from onnxpatch.html.planned import TreeRow, around, cards, plan_notes, rows
+from onnxpatch.html.planned import TreeRow, cards, marked, plan_notes, rows
 from onnxpatch.onnxfile.graph import by_module
 from onnxpatch.patching.registry import REGISTRY, Patch
-from onnxpatch.results.checks import Checked
+from onnxpatch.results.checks import Checked, Untried
 from onnxpatch.results.report_text import STATUS
 
 if TYPE_CHECKING:
     from onnx import NodeProto
+
+    from onnxpatch.results.report import Report
 
 
 _MOST_DRAWN = 12
@@ -64,9 +66,7 @@ def context(comparison: Comparison) -> dict[str, object]:
         "outputs": outputs(result.proto) if result.proto is not None else [],
         "rows": tree(comparison),
         "swaps": bool(comparison.plan and comparison.plan.swaps),
-        "untried": [(one, around(one.place.rpartition(" in ")[0])) for one in report.untried]
-        if report is not None
-        else [],
+        "untried": [(sides, marked(sides)) for sides in _by_function(report)] if report is not None else [],
         "advice": report.advice if report is not None else "",
         "patches": cards(_acted(comparison), comparison.plan),
         "operators": operators(comparison),
@@ -74,6 +74,13 @@ def context(comparison: Comparison) -> dict[str, object]:
         "undrawn": undrawn,
         "dimensions": dimensions(comparison),
     }
+
+
+def _by_function(report: Report) -> list[list[Untried]]:
+    found: dict[object, list[Untried]] = {}
+    for one in report.untried:
+        found.setdefault((one.place.rpartition(":")[0], one.span if one.span[0] else one.place), []).append(one)
+    return list(found.values())
 
 
 def tree(comparison: Comparison) -> list[TreeRow]:

@@ -20,6 +20,7 @@ from onnxpatch.messages.text import counted
 from onnxpatch.patching.plan import Plan, Swap
 from onnxpatch.patching.registry import Patch
 from onnxpatch.patching.when import resolve
+from onnxpatch.results.checks import Untried
 from onnxpatch.versions import versions
 
 _REACH = 5  # lines before and after
@@ -114,11 +115,12 @@ def _coloured_lines(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of source as HTML. at: whether it is the line that was asked for."""
+    """One line of source as HTML. at: whether it is the line that was asked for. mark: of a condition, what ran."""
 
     number: int
     code: str
     at: bool
+    mark: str = ""
 
 
 def around(source: str) -> list[Line]:
@@ -133,6 +135,20 @@ def around(source: str) -> list[Line]:
     return [Line(n, code, n == at) for n, code in enumerate(coloured, first) if code or first < n < last]
 
 
+def marked(sides: Sequence[Untried]) -> list[Line]:
+    """The functions' source with a mark at each condition, as tools for coverage show it. sides: of one function."""
+    file = sides[0].place.rpartition(" in ")[0].rpartition(":")[0]
+    lines, (first, last), marks = linecache.getlines(file), sides[0].span, dict(sides[0].marks)
+    if not 0 < first <= last <= len(lines):
+        return around(sides[0].place.rpartition(" in ")[0])
+    shown = {n for at in marks for n in range(at - _REACH, at + _REACH + 1)} if last - first > _WHOLE else set()
+    return [
+        Line(n, code, marks.get(n) == "never", marks.get(n, ""))
+        for n, code in enumerate(_coloured(lines, first, last), first)
+        if not shown or n in shown
+    ]
+
+
 def _coloured(lines: list[str], first: int, last: int) -> list[str]:
     """Lines `first` to `last`, counted from 1, dedented.
 
@@ -145,6 +161,7 @@ def _coloured(lines: list[str], first: int, last: int) -> list[str]:
 
 
 _MOST_NAMES = 6
+_WHOLE = 60  # lines of a function that is shown as a whole
 
 
 @dataclass

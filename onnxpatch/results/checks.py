@@ -147,13 +147,16 @@ class Untried:
     """A side of one of the model's own conditions that no compared input took, though one could.
 
     place: `file:line in function`; question: the whole condition; side: what would have to be so; nearest: the first
-    input at which it was asked.
+    input at which it was asked. span: the first and last line of the function. marks: its lines that ask, each with
+    "both" (both sides ran), "one", or "never" (another side could run, and did not).
     """
 
     place: str
     question: str
     side: str
     nearest: str
+    span: tuple[int, int] = (0, 0)
+    marks: tuple[tuple[int, str], ...] = ()
 
     def sentence(self) -> str:
         """`model.py:344, the side where w.abs().max() > 1.5`."""

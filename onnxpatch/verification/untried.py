@@ -82,12 +82,29 @@ def _untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried]:
     # `c = n > 1 and mask is None and self.causal`, of a model that is not causal: it is false whatever n is.
     settled: set[ast.AST | None] = {value for function, test in ran.names for value in known.settled(function, test)}
     settled |= set(_fixed(sides, code))
-    possible = (one for one in missed if turned & set(one.on) and settled.isdisjoint((one.within, *one.on)))
-    first = taken[0][0] if taken else ""
+    possible = [one for one in missed if turned & set(one.on) and settled.isdisjoint((one.within, *one.on))]
+    first, never = taken[0][0] if taken else "", {one.order[:2] for one in possible}
     return list(dict.fromkeys(
-        Untried(_place(one), one.question, one.said, ran.nearest.get(one.on[0], first))
+        Untried(_place(one), one.question, one.said, ran.nearest.get(one.on[0], first),
+                *_marked(code.source(one.function), ran, never))
         for one in sorted(possible, key=lambda one: one.order)
     ))  # fmt: skip
+
+
+def _marked(
+    source: Source | None, ran: _Ran, never: Collection[tuple[str, int]]
+) -> tuple[tuple[int, int], tuple[tuple[int, str], ...]]:
+    """(first and last line of a function, its lines that ask, each with whether both sides ran)."""
+    if source is None:
+        return (0, 0), ()
+    file, marks = source.code.co_filename, dict[int, str]()
+    for test in source.tests:
+        if ran.answers.get(test):
+            one = "both" if len(ran.answers[test]) == 2 else "one"
+            marks[test.lineno] = one if marks.get(test.lineno, one) == one else "one"
+    lines = [getattr(node, name) for node in source.nodes for name in ("lineno", "end_lineno") if hasattr(node, name)]
+    marks |= {line: "never" for of, line in never if of == file and min(lines) <= line <= max(lines)}
+    return (min(lines), max(lines)), tuple(sorted(marks.items()))
 
 
 def _read(sides: SidesTaken, taken: Sequence[tuple[str, Taken]]) -> tuple[_Ran, CodeRun]:
