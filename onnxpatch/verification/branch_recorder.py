@@ -20,8 +20,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch.decisions.ask import Number
+from onnxpatch.decisions.sides_taken import Taken
 from onnxpatch.messages.user_code import package_of, user_frame
-from onnxpatch.verification.sides_taken import Taken
 from onnxpatch.verification.size_recorder import SizeWatch
 
 # Conversions in one forward, after which it is taken for one that does not end.

@@ -14,6 +14,7 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch._torch.dispatch_modes import CountedRun, TooLarge
 from onnxpatch._torch.function_modes import unseen
+from onnxpatch.decisions.sides_taken import SidesTaken, Taken
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied
@@ -25,7 +26,6 @@ from onnxpatch.process import Shared
 from onnxpatch.verification.branch_recorder import Decisions, address, addresses
 from onnxpatch.verification.data_changes import is_blank
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.sides_taken import SidesTaken, Taken
 
 _GROWTH = 3  # the power of its sizes by which the memory of a forward may grow
 Flatten = Callable[[Any], Sequence[torch.Tensor | None]]

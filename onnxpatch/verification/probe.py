@@ -16,10 +16,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 import torch
 
+from onnxpatch.decisions.sides_taken import Taken
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile.limits import checked_bytes
 from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
-from onnxpatch.verification.sides_taken import Taken
 
 _LEAST_BYTES = 512e6  # that one run may take in any case
 _MOST_BYTES = 2e9  # that it may take unless the example comes near: beside the rest of an export, it suits 8 GB

@@ -21,9 +21,9 @@ from onnxpatch.decisions.code_run import CodeRun
 from onnxpatch.decisions.conditionals import Question, Source, is_idle, missing_sides, sides_of_jumps
 from onnxpatch.decisions.dependence import Dependence
 from onnxpatch.decisions.functions_run import Function
+from onnxpatch.decisions.sides_taken import SidesTaken, Taken
 from onnxpatch.results.checks import Untried
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.sides_taken import SidesTaken, Taken
 
 _INVERSE: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.LtE, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -58,7 +58,7 @@ def main() -> None:
     load("decisions.if_rules.source")
     conditionals = load("decisions.conditionals")
     load("decisions.choices")
-    recorder = load("verification.sides_taken")
+    recorder = load("decisions.sides_taken")
     record = recorder.SidesTaken()
     answers: dict[tuple[int, str], set[bool]] = {}
     lines: set[int] = set()
