@@ -43,6 +43,7 @@ except ImportError:
 # the call of an operator as long as 200,000, on one core.
 _ELEMENT = 16
 _CALL = 200_000
+COARSE = (torch.float16, torch.bfloat16)
 _LEAST = 256  # elements of a result whose memory is counted: what is smaller cannot add up within the limit of calls
 
 
@@ -60,6 +61,7 @@ class CountedRun(TorchDispatchMode):
     operations: the arithmetic so far. peak: the most bytes that were in use at one moment. made: calls so far. stopped:
     why the forward was ended, or ''; it stays where the model catches the exception. by_data: an operator gave a
     Python number, or results whose size follows from values, or takes values for positions that it does not check.
+    coarse: float16 or bfloat16, where an operator gave results in it.
     Operators whose C code does not check the positions that it gets raise IndexError where these are outside.
     """
 
@@ -72,6 +74,7 @@ class CountedRun(TorchDispatchMode):
         self.peak = self.made = 0
         self.stopped = ""
         self.by_data = False
+        self.coarse: torch.dtype | None = None
         self._bytes, self._calls = bytes, calls
         self._used = 0
         self._storages: dict[int, tuple[int, Any]] = {}
@@ -121,6 +124,7 @@ class CountedRun(TorchDispatchMode):
 
     def _hold(self, made: torch.Tensor) -> None:
         """Count the storage of a result until it is freed."""
+        self.coarse = made.dtype if made.dtype in COARSE else self.coarse
         if made.numel() < _LEAST:
             return
         try:

@@ -108,6 +108,11 @@ def _replayed(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tens
     return _run(found, nodes, tracer)
 
 
+def operator_name(target: Any) -> str | None:
+    """The name of an operator, without namespace and overload: "sum". None of another function."""
+    return target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else None
+
+
 def _writes(target: object) -> bool:
     return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 

@@ -116,6 +116,7 @@ class Eager:
         self.elements = 0  # of all inputs so far; the cost of the runs is estimated from them
         self.counted = True  # whether runs may be counted; some models run in no dispatch mode of somebody else
         self.by_data = True  # whether data may decide how much memory a run takes
+        self.coarse: torch.dtype | None = None  # float16 or bfloat16, where operators gave results in it
         self.limits: tuple[float, float] = (math.inf, math.inf)  # of one run: bytes, calls of operators
         self.run = CountedRun()  # the last one
         self.peak = self.example_bytes = 0  # the most bytes that a run took, and the example
@@ -260,7 +261,7 @@ class Eager:
         finally:
             if restored or raw is None:
                 self._state.restore()
-            self.peak = max(self.peak, run.peak)
+            self.peak, self.coarse = max(self.peak, run.peak), run.coarse or self.coarse
         # Also where the model caught what ended it.
         return (None, run.stopped) if run.stopped else (raw, error)
 

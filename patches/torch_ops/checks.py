@@ -1,4 +1,5 @@
-"""What an ONNX graph has no statement for: assertions and messages about data, a cast that changes nothing."""
+"""What an ONNX graph has no statement for: assertions and messages about data, a cast that changes nothing, what saves
+memory."""
 
 from __future__ import annotations
 
@@ -6,10 +7,12 @@ import ast
 import gc
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from onnxpatch import Proof, op
 from onnxpatch.decisions.ask import deciding_frame
@@ -144,3 +147,29 @@ def idle_cast(module: nn.Module, *args: object, **kwargs: object) -> nn.Module:
     held = itertools.chain(module.parameters(), module.buffers())
     # A cast leaves whole numbers as they are.
     return module if all(t.dtype == wanted[0] or not t.is_floating_point() for t in held) else NotImplemented
+
+
+# ------------------------------------------------------------------ gradient checkpointing
+class _Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self.layer, x, use_reentrant=True)
+
+
+@op(
+    "utils.checkpoint.CheckpointFunction.apply",
+    name="gradient-checkpointing",
+    why="unordered_map::at: the layers of torch.utils.checkpoint.checkpoint(use_reentrant=True) are those of an "
+    "autograd function",
+    reason="unordered_map",
+    link="https://pytorch.org/docs/stable/checkpoint.html",
+    exporters=("trace",),
+    tries=lambda b: torch.randn(b, 4),
+    case=_Checkpointed,
+)
+def checkpointed(run_function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
+    """Calls the function: an export records no gradients."""
+    return run_function(*args)

@@ -227,6 +227,20 @@ def test_weights_are_moved_where_inputs_cannot_be() -> None:
     assert wrong_by(Cancels(), torch.zeros(2), lambda y: y * 1.2).status == "wrong"
 
 
+class Coarse(nn.Module):
+    """float32 to the outside, bfloat16 within."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.bfloat16() * 3).float()
+
+
+def test_bfloat16_on_the_way_is_compared_as_bfloat16() -> None:
+    x = torch.linspace(-1, 1, 9)
+    assert wrong_by(Coarse(), x, lambda y: y * 1.003).status == "right"
+    assert wrong_by(Coarse(), x, lambda y: y * 1.1).status == "wrong"
+    assert wrong_by(nn.Linear(9, 9), x, lambda y: y * 1.003).status == "wrong"
+
+
 class Order(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.sort(dim=-1, stable=False).indices

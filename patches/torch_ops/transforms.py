@@ -1,0 +1,129 @@
+"""Functions that torch makes of a function: torch.vmap, torch.func.grad, a captured program.
+
+Under trace, where such functions have no form, what they make is called once on tensors that hold no values; the
+operators that ran are called again on the traced ones. A captured program has its operators already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from onnxpatch import Proof, When, op, patch
+from onnxpatch.formulas.operators_again import OperatorsAgain, called_again, of_operators
+
+
+def _weighted(x: Tensor, k: Tensor) -> Any:
+    """Each row by its sum or by its first number; the batch is the last axis of one result, the first of another."""
+    rows = torch.func.vmap(lambda r, i: torch.where(i == 0, r.sum(), r[0]) * r, out_dims=1)(x, k)
+    return rows, *torch.vmap(lambda r, i: (r.outer(r) + i, r.amax()), out_dims=(-1, 0))(x, k)
+
+
+@op(
+    "vmap",
+    "func.vmap",
+    name="vmap-batch-moved",
+    why="We found a fake tensor in the exported program constant's list; .numpy() is not supported for tensor "
+    "subclasses",
+    reason="fake tensor|subclasses",
+    link="https://pytorch.org/docs/stable/generated/torch.func.vmap.html",
+    exporters=("dynamo",),
+    tries=lambda b, n: (torch.randn(b, n), torch.arange(b) % 2),
+    sizes=((3, 5), (4, 7), (1, 2)),
+    case=_weighted,
+    unchanged=lambda x, k: torch.func.vmap(lambda r, i: r * i)(x, k),
+)
+def vmap(
+    original: Callable[..., Callable[..., Any]], func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
+    randomness: str = "error", *, chunk_size: int | None = None,
+) -> Callable[..., Any]:  # fmt: skip
+    """The batch comes out in front, and is moved then."""
+    if out_dims == 0 or not _whole(out_dims):
+        return NotImplemented
+    mapped = original(func, in_dims, 0, randomness, chunk_size=chunk_size)
+    return lambda *args, **kwargs: _moved(mapped(*args, **kwargs), out_dims)
+
+
+def _whole(dims: Any) -> bool:
+    """Whether each result has the batch; None stands for one without."""
+    return all(map(_whole, dims)) if isinstance(dims, tuple | list) else isinstance(dims, int)
+
+
+def _moved(value: Any, dims: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.movedim(0, dims)
+    each = dims if isinstance(dims, tuple | list) else [dims] * len(value)
+    if isinstance(value, dict):
+        return {key: _moved(one, dim) for (key, one), dim in zip(value.items(), each, strict=True)}
+    return type(value)(_moved(one, dim) for one, dim in zip(value, each, strict=True))
+
+
+def _by_rows(x: Tensor, k: Tensor) -> Any:
+    """Each row by its sum or by one of its numbers, a product with a matrix, and the slope of a sum."""
+    rows = torch.func.vmap(lambda r, i: torch.where(i == 0, r.sum(), r[i]) * r)(x, k)
+    slopes = torch.func.vmap(torch.func.grad(lambda r: (r * r.sin()).sum()))(x)
+    return rows, slopes, torch.vmap(lambda a: torch.mv(x, a) / a.norm(), out_dims=1)(x)
+
+
+@op(
+    "vmap",
+    "func.vmap",
+    "func.grad",
+    "func.grad_and_value",
+    "func.jacrev",
+    "func.jacfwd",
+    "func.hessian",
+    name="function-transforms",
+    why="Unsupported value kind: Tensor; Cannot access data pointer of Tensor that doesn't have storage",
+    reason="Unsupported value kind|data pointer|storage",
+    link="https://pytorch.org/docs/stable/func.html",
+    exporters=("trace",),
+    tries=lambda b, n: (torch.randn(b, n), torch.arange(b) % 2),
+    sizes=((3, 5), (4, 7), (2, 3)),
+    case=_by_rows,
+)
+def function_transforms(
+    original: Callable[..., Callable[..., Any]], func: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Callable[..., Any]:
+    """The same function, whose operators are called again."""
+    made = original(func, *args, **kwargs)
+    return lambda *given, **named: called_again(made, given, named)
+
+
+def _program() -> torch.nn.Module:
+    def parts(x: Tensor) -> Tensor:
+        y = x.flatten(0, 1) * torch.arange(x.shape[0] * x.shape[1])[:, None]
+        return (y.softmax(-1)[: x.shape[1]] / x.shape[1]).reshape(-1, 2)
+
+    program: torch.nn.Module = make_fx(parts, tracing_mode="symbolic")(torch.randn(2, 5, 4))
+    return program
+
+
+@patch(
+    "torch.fx.GraphModule",
+    name="captured-program",
+    why="the example's size: torch.ops.aten.sym_size is a Python number under trace, and so is each size it is given",
+    link="https://pytorch.org/docs/stable/export.html",
+    when=When(
+        exporters=("trace",),
+        subclasses=True,
+        accepts=lambda module, _: None if of_operators(module) else "it calls functions, not operators",
+    ),
+    proof=Proof(
+        _program,
+        lambda: [(torch.randn(size),) for size in ((2, 5, 4), (3, 7, 4), (1, 2, 4))],
+        fails=("trace",),
+        reason="_softmax|relative error|reshape",
+    ),
+)
+class GraphModule:
+    """The graph's operators by their functions of Python."""
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            return super().forward(*args, **kwargs)  # type: ignore[misc]
+        return OperatorsAgain(self).run(*args)
