@@ -51,19 +51,25 @@ Answer = dict[str, Any]
 def model_of(family: str, case: str) -> Any:
     """The model of a case, with weights under which a token depends on those before it."""
     one: Any = build(family, case)
-    return restless(one.model.model.eval())
+    model = restless(one.model.model.eval())
+    model.generation_config.encoder_no_repeat_ngram_size = 0  # Blenderbot's own setting, which a session refuses
+    return model
 
 
 def prompts(model: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(name, what `generate` is called with)."""
     vocabulary = model.config.get_text_config(decoder=True).vocab_size
     ids = lambda *size: torch.randint(3, vocabulary, size)  # noqa: E731
-    greedy: dict[str, Any] = {"do_sample": False, "max_new_tokens": STEPS, "eos_token_id": None, "pad_token_id": 0}
+    # Of a decoder for speech, whose tables of positions are short, as many as it has.
+    steps = min(STEPS, (getattr(model.config, "max_target_positions", None) or STEPS + 2) - 2)
+    greedy: dict[str, Any] = {"do_sample": False, "max_new_tokens": steps, "eos_token_id": None, "pad_token_id": 0}
     if model.config.is_encoder_decoder:
         # What ends a text of its own accord is set aside: all have 32 tokens.
         greedy |= {"decoder_start_token_id": 2, "forced_bos_token_id": None, "forced_eos_token_id": None}
     if hasattr(model, "get_image_features"):
         for count, call in enumerate(CALLS[name]):
+            if "token_type_ids" in inspect.signature(model.forward).parameters:  # a prompt that sees ahead
+                call = {**call, "token_type_ids": torch.zeros_like(call["input_ids"])}
             yield f"images {count}", {**call, **greedy, "suppress_tokens": [IMAGE, 97]}
         return
     if model.main_input_name != "input_ids":

@@ -71,11 +71,18 @@ def _states(layer: object) -> States:
     """The tensors of one layer; those under private names are settings, no state."""
     found: States = {}
     for name, value in vars(layer).items():
-        if isinstance(value, torch.Tensor) and not name.startswith("_"):
+        if isinstance(value, torch.Tensor) and not name.startswith("_") and not _is_size(layer, name):
             found[_NAMES.get(name, name)] = value
         elif isinstance(value, dict) and any(isinstance(one, torch.Tensor) for one in value.values()):
             found[name] = {str(key): one for key, one in value.items() if isinstance(one, torch.Tensor)}
     return found
+
+
+def _is_size(layer: object, name: str) -> bool:
+    """Whether it is a number of tokens that is a tensor under trace alone: static layers, which have one in eager, too,
+    say so."""
+    said = (vars(base).get("__annotations__", {}) for base in type(layer).__mro__)
+    return name == "cumulative_length" and not any(name in one for one in said)
 
 
 # ------------------------------------------------------------------ closing
