@@ -52,7 +52,9 @@ def model_of(family: str, case: str) -> Any:
     """The model of a case, with weights under which a token depends on those before it."""
     one: Any = build(family, case)
     model = restless(one.model.model.eval())
-    model.generation_config.encoder_no_repeat_ngram_size = 0  # Blenderbot's own setting, which a session refuses
+    # Settings of its own: what a session refuses (Blenderbot), and tokens that a tiny vocabulary has not (Whisper).
+    model.generation_config.encoder_no_repeat_ngram_size = 0
+    model.generation_config.suppress_tokens = model.generation_config.begin_suppress_tokens = None
     return model
 
 
