@@ -117,6 +117,8 @@ def answer(name: str, make: Callable[[], Any], exporter: Any) -> Answer:
         session, differing = onnxpatch.GenerationSession(folder), []
         for prompt, given in prompts(model, name):
             wanted, got = model.generate(**given, **only_eager(model, given)), session.generate(**given)
+            if model.config.model_type == "whisper":  # its own generate leaves out the token that starts the text
+                got = got[:, 1:]
             if wanted.shape != got.shape or not torch.equal(wanted, got):
                 same = wanted.shape == got.shape and float((wanted == got).float().mean())
                 differing.append(f"{prompt}: {same:.0%} the same" if same else f"{prompt}: another shape")
