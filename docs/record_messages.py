@@ -180,7 +180,7 @@ CASES = [
     Case("errors", "A scripted model", lambda: export(torch.jit.script(Halved().eval()), X),
          "dynamo takes no scripted model. Ask for trace, or give the model itself."),
     Case("errors", "A quantized model", lambda: export(quantized(), X),
-         "dynamo takes no such weights. Ask for trace, or quantize the file instead."),
+         "Such layers have no ONNX form. Export the float model, and quantize its file."),
     Case("errors", "An old opset", lambda: export(Straight(), X, opset_version=7),
          "dynamo writes opset 18 and later. Ask for 18, or for trace."),
     Case("errors", "Training mode", lambda: onnxpatch.export(nn.Sequential(nn.Dropout()).train(), (X,), "m.onnx"),

@@ -26,7 +26,7 @@ _LONGEST = 400  # characters of the exporter's message
 _HINTS = re.compile(
     r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered|\(unhinted: ).*|"
     r"Found the following conflicts between user-specified ranges and inferred ranges from model tracing:[\s-]*|"
-    r" \[Caused by the value .*?\](?= \(node defined in|$)",
+    r"\s*\[Caused by the value .*?'\.?\](?=\s)|\n\s*Inputs:\n.*",
     re.S,
 )
 _COPY = "; return a copy from the body, x.clone(), or use onnxpatch.scan"
@@ -42,6 +42,8 @@ _REMEDIES = {
     "might be aliasing": _COPY,
     "do not support aliasing": _COPY,
     "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
+    "Not for non-boolean input": "; `not n` or `~n` of a number stands in compiled code: write n == 0 or "
+    "-n - 1 there, or export the nn.Module itself, where a patch writes it",
     "unordered_map::at": "; a torch.autograd.Function reads parameters that are no arguments of its forward: call the "
     "code of that forward as a function while torch.onnx.is_in_onnx_export()",
     "unhashable type: non-nested SymInt": "; a dynamic size is looked up in a dict, a set or an lru_cache: compare it "

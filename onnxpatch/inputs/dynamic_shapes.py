@@ -12,7 +12,7 @@ exporter (by the names of the graph's inputs).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch.export import Dim
 
@@ -94,18 +94,24 @@ def _shapes_by_argument(inputs: Inputs, dynamic_shapes: ShapesSpec) -> dict[str,
     if not isinstance(dynamic_shapes, Mapping):
         raise InputError(f"dynamic_shapes must be a dict by argument name or a tuple, not {dynamic_shapes!r}")
     spread = _spread_keywords(inputs, dict(dynamic_shapes))
-    missing = [name for name in spread if name not in names]
-    if missing and all(isinstance(axis, int) for axis in dynamic_shapes):
-        raise InputError(
+    if missing := [name for name in spread if name not in names]:
+        raise InputError(_misnamed(inputs, dynamic_shapes, missing))
+    return spread
+
+
+def _misnamed(inputs: Inputs, dynamic_shapes: Mapping[Any, ShapesSpec], missing: Sequence[object]) -> str:
+    """What to write in place of keys that are no arguments: axes, parts of an argument, or other names."""
+    names = list(inputs.arguments)
+    if all(isinstance(axis, int) for axis in dynamic_shapes):
+        return (
             f"dynamic_shapes={dynamic_shapes!r} has axes, but no argument that they are of: write "
             f"({dynamic_shapes!r},) for the first argument, or {{{names[0] if names else 'x'!r}: {dynamic_shapes!r}}}"
         )
-    if missing:
-        raise InputError(
-            f"dynamic_shapes names {', '.join(map(repr, missing))}, but the call gives only "
-            f"{', '.join(names) or 'nothing'}"
-        )
-    return spread
+    said = f"dynamic_shapes names {', '.join(map(repr, missing))}, but the call gives only "
+    for name, value in inputs.arguments.items():
+        if isinstance(value, Mapping) and all(part in value for part in missing):
+            return f"{said}{', '.join(names)}: write {{{name!r}: {dynamic_shapes!r}}}"
+    return said + (", ".join(names) or "nothing")
 
 
 def _from_sequence(inputs: Inputs, names: list[str], dynamic_shapes: Sequence[ShapesSpec]) -> dict[str, ShapesSpec]:

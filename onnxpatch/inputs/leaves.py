@@ -183,7 +183,8 @@ def signature(model: torch.nn.Module) -> inspect.Signature | None:
     schema = getattr(forward, "schema", None)
     if schema is not None:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        names = [a.name for a in schema.arguments if a.name != "self"]
+        of_module = int(isinstance(model, torch.jit.ScriptModule))  # its first argument is the module, by any name
+        names = [a.name for a in schema.arguments[of_module:] if a.name != "self"]
         return inspect.Signature([inspect.Parameter(n, kind, default=None) for n in names])
     try:
         return inspect.signature(forward) if callable(forward) else None

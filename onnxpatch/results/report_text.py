@@ -19,17 +19,17 @@ HEADER = ("stage", "probe", "kind", "status", "rel. error", "finding")
 _LONGEST = 120  # characters of a finding in a row
 _ROOM = 72  # characters for the sizes in the first line
 _MOST_SIZES = 6  # of one dimension in the first line
-_MOST_LINES, _MOST_ATTEMPTS = 8, 3
+_MOST_OF_RIGHT, _MOST_LINES, _MOST_ATTEMPTS = 3, 8, 3
 STATUS = {"refused": "does not run", "unsteady": "no verdict"}
 
 
 def text(report: Outcome, row: bool = True) -> str:
     """The verdict, and what a user has to know. row: also the first comparison that is wrong."""
-    lines = [
-        _headline(report),
-        *_fitting("", _distances(report)),
-        *(_right(report) if report.ok or report.verdict == "unchecked" else _wrong(report, row)),
-    ]
+    first = [_headline(report), *_fitting("", _distances(report))]
+    if report.ok or report.verdict == "unchecked":
+        lines = [*first, *_right(report)][:_MOST_OF_RIGHT]
+    else:
+        lines = [*first, *_wrong(report, row, _MOST_LINES - len(first))]
     return "\n".join(map(shown, lines))
 
 
@@ -187,7 +187,8 @@ def _fitting(title: str, parts: Sequence[str]) -> list[str]:
     return [title + _cut("; ".join(said), WIDTH - len(title) - len(more)) + more] if said else []
 
 
-def _wrong(report: Outcome, row: bool) -> list[str]:
+def _wrong(report: Outcome, row: bool, most: int) -> list[str]:
+    """At most so many lines, the last of which says what to type."""
     first = report.first_wrong()
     lines = [first.sentence()] if first is not None and row else []
     causes = _causes(report)
@@ -197,11 +198,12 @@ def _wrong(report: Outcome, row: bool) -> list[str]:
     lines += _fitting("cause: ", [cause for cause, _ in causes])
     lines += [one.text for one in report.right_within[:1]]
     lines += [f"{one.dimension}: {one.reason}" for one in report.unproven[:2]]
+    advice = _next(_advice(report))
     attempts = _attempts(report, first.sentence() if first is not None else "")
-    lines += attempts[:_MOST_ATTEMPTS] if len(attempts) <= _MOST_ATTEMPTS else [*attempts[:2], _others(attempts[2:])]
-    room = _MOST_LINES - 2 - len(lines)
-    lines += _fitting("note: ", report.notes) if room > 0 else []
-    return [*lines, *_next(_advice(report))]
+    room = max(1, min(_MOST_ATTEMPTS, most - len(advice) - len(lines)))
+    lines += attempts if len(attempts) <= room else [*attempts[: room - 1], _others(attempts[room - 1 :])]
+    lines += _fitting("note: ", report.notes)
+    return [*lines[: most - len(advice)], *advice]
 
 
 def _attempts(report: Outcome, said: str = "") -> list[str]:

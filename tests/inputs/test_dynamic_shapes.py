@@ -169,6 +169,11 @@ def test_unknown_axes_name_lists_the_inputs() -> None:
         shapes.read(Inputs(Right(), (X,)), None, {"y": {0: "b"}})
 
 
+def test_parts_of_an_argument_in_its_place_are_put_into_it() -> None:
+    with pytest.raises(InputError, match=r"gives only args: write {'args': {'a': {0: 'b'}}}"):
+        shapes.read(Inputs(lambda args: args, ({"a": Y, "c": Y},)), {"a": {0: "b"}})
+
+
 def test_arguments_that_do_not_fit_the_signature() -> None:
     with pytest.raises(InputError, match=r"(?s)do not fit Right\.forward.*too many positional"):
         Inputs(Right(), (X, X))

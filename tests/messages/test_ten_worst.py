@@ -18,6 +18,9 @@ from torch import nn
 import onnxpatch
 from onnxpatch.errors import ExportError, InputError, UnknownPatchError, VerificationError
 from onnxpatch.exporters.exported import reason
+from onnxpatch.messages.text import WIDTH
+from onnxpatch.results.checks import AttemptResult, Checked, DroppedGuard, Frozen, RightWithin, Untried
+from onnxpatch.results.report import Report
 
 DOCS = Path(__file__).parents[2] / "docs"
 sys.path.append(str(DOCS))
@@ -139,10 +142,10 @@ def test_the_page_says_what_was_recorded() -> None:
     kept = json.loads((DOCS / "messages.json").read_text(encoding="utf-8"))
     assert (DOCS / "messages.md").read_text(encoding="utf-8") == record_messages.written(kept)
     for case in record_messages.CASES:
-        most = {"reports": 10 if "diagnosis" in case.title else 8, "errors": 5}[case.kind]
+        most = {"reports": 10 if "diagnosis" in case.title else 8, "errors": 6}[case.kind]
         now = kept[case.title]["now"].splitlines()
         assert now and len(now) <= most, case.title
-        assert case.kind == "errors" or max(map(len, now)) <= 160, case.title
+        assert max(map(len, now)) <= WIDTH, case.title
 
 
 @pytest.mark.slow  # twenty exports
@@ -154,3 +157,34 @@ def test_each_still_says_so(case: record_messages.Case) -> None:
     for now, then in (tuple(re.sub(r"[-\d.e+]*\d", "0", one) for one in pair) for pair in pairs):
         same = min((len(one) - 1 for one in (now, then) if one.endswith("…")), default=None)
         assert now[:same] == then[:same]
+
+
+# ------------------------------------------------------------------ how long a report is
+LONG = "words that go on and on, as those of torch do, " * 9
+TRIED = [AttemptResult(f"way {i}", "dynamo", 18, verdict="wrong", error=LONG) for i in range(7)]
+PARTS: list[dict[str, Any]] = [
+    {"attempts": TRIED, "call": "onnxpatch.export(model, ..., branches=True)"},
+    {"bounds": {"batch": "batch >= 3 (wrong at 1, 2)", "length": "length in multiples of 4, 4 or more"}},
+    {"untried": [Untried(f"net.py:{i}", LONG, LONG, "x") for i in range(3)], "sides_recorded": True},
+    {"first_call": [f"self.state{i} (net.py:9)" for i in range(9)]},
+    {"draws": ["net.py:7: torch.randn"]},
+    {"notes": [LONG, LONG]},
+    {"plan": [{"patch": f"patch{i}", "path": LONG[:90], "class": "Linear"} for i in range(5)]},
+    {"frozen": [Frozen("batch", LONG, "/Reshape", "Reshape", "net.py:3")] * 3},
+    {"guards": [DroppedGuard("batch <= 2", {"batch": 3}, True, "net.py:4")]},
+    {"right_within": [RightWithin("batch", "Dim('batch', max=2)", LONG)]},
+    {"compare": "cosine"},
+]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_report_has_few_lines_whatever_there_is_to_say(wrong: bool) -> None:
+    checks = [Checked("onnxruntime", "example", "example", {"batch": 2})]
+    checks += [Checked("onnxruntime", "batch=3", "size", {"batch": 3}, error=LONG, status="refused")] if wrong else []
+    for count in (0, 1, 2, 3, len(PARTS)):
+        for parts in itertools.combinations(PARTS, count):
+            more = {name: value for part in parts for name, value in part.items()}
+            report = Report("m.onnx", "Net", checks=checks, advice="type it" if wrong else "", **more)
+            lines = str(report).splitlines()
+            assert len(lines) <= (8 if wrong else 3) and max(map(len, lines)) <= WIDTH, (parts, lines)
+            assert not wrong or lines[-1].startswith("next: "), (parts, lines)
