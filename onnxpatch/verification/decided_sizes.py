@@ -30,7 +30,7 @@ from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Maker, Probe
 from onnxpatch.verification.size_recorder import SizeComparison, SizeWatch
 
-_MOST = 6  # probes
+_MOST_OF_COMPARISONS = 6  # probes
 _TRIES_OF_A_COMPARISON = 12  # sizes tried for one comparison
 _MISSED = 2  # runs for a comparison that did not come to it, after which it is left
 _QUESTIONS = 30  # for all of them; the search over sizes afterwards needs the rest
@@ -54,7 +54,7 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     for one, base in open_ends:  # grows
         begun = len(runs)
         for wish in itertools.islice(_wishes(one, oracle.dims, base, oracle.mentioned), _TRIES_OF_A_COMPARISON):
-            if kept == _MOST or asked == _QUESTIONS or oracle.spent > end:
+            if kept == _MOST_OF_COMPARISONS or asked == _QUESTIONS or oracle.spent > end:
                 return
             if _is_settled(one, seen, runs[begun:], runs):
                 break
