@@ -205,8 +205,8 @@ _OF_EACH = [
     "unsafe-masked-index-put-accumulate", "chunk-cat", "sum-to-size", "diagonal-scatter", "put", "index-reduce",
     "segment-reduce", "nonzero-static", "native-batch-norm", "batch-norm-with-update", "negative-pads",
     "cross-of-the-first-three", "hardshrink", "heaviside", "softshrink",
-    "cross-entropy", "largest-of-bags", "part-of-the-source", "masked-put", "spread-and-mean-of-all",
-    "max-pool-backward",
+    "products-of-integers", "addmm", "cross-entropy", "largest-of-bags", "part-of-the-source", "masked-put",
+    "spread-and-mean-of-all", "max-pool-backward",
     "one-hot-of-all-classes", "vander", "tanhshrink", "as-strided-scatter", "dropout-of-nothing",
     "copysign", "addcmul", "aminmax", "gaussian-nll-loss", "long-names-of-arithmetic",
 ]  # fmt: skip

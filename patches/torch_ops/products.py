@@ -191,9 +191,32 @@ op("addbmm", why=untraced("aten::addbmm"),
    to=lambda x, a, b, *, beta=1, alpha=1: beta * x + alpha * (a @ b).sum(0))  # fmt: skip
 
 
+op("addmm", why="Could not find an implementation for Gemm(13)", reason="Gemm", exporters=("trace",),
+   tries=lambda b, n: (torch.randint(9, (b, 3)), torch.randint(-9, 9, (b, n)), torch.randint(9, (n, 3))),
+   beside=("products-of-integers",),
+   to=lambda x, a, b, *, beta=1, alpha=1: NotImplemented if x.is_floating_point() else beta * x + alpha * a.mm(b),
+   )  # fmt: skip
+
+
 op("addcmul", why="dtype float32, eager has int64", reason="dtype", exporters=("trace",),
    tries=lambda b, n: (torch.randint(-9, 9, (b, n)), torch.randint(9, (b, n)), torch.randint(9, (n,))),
    to=lambda x, a, b, *, value=1: NotImplemented if x.is_floating_point() else x + value * (a * b))  # fmt: skip
+
+
+_INTEGERS = (
+    "Could not find an implementation for Gemm(13); Type 'tensor(uint8)' of input parameter of MatMul is invalid"
+)
+
+
+@op("mm", "matmul", "__matmul__", name="products-of-integers", why=_INTEGERS, reason="Gemm|MatMul",
+    exporters=("trace",), tries=lambda b, n: (torch.randint(-9, 9, (b, n)), torch.randint(9, (n, 3))),
+    case=lambda x, y: (torch.mm(x, y), x.to(torch.uint8) @ y.to(torch.uint8), torch.addmm(y[0], x, y, beta=2)),
+    beside=("addmm",))  # fmt: skip
+def integer_products(input: Tensor, mat2: Tensor) -> Tensor:
+    """In int64, of which onnxruntime has a MatMul, and back: what overflows is the same."""
+    if input.is_floating_point() or mat2.is_floating_point() or input.is_complex() or mat2.is_complex():
+        return NotImplemented
+    return torch.matmul(input.long(), mat2.long()).to(input.dtype)
 
 
 op("linalg.vecdot", why=untraced("aten::linalg_vecdot"), tries=pairs, to=lambda x, y, *, dim=-1: (x * y).sum(dim))

@@ -238,33 +238,41 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return write(0, places, source.reshape(-1)).reshape(input.shape)
 
 
+_OF_ROWS = (
+    "index_add", "index_copy", "index_fill", "index_select", "amax", "amin", "mean", "sum", "prod", "std", "var", "max",
+    "min", "logsumexp", "all", "any", "argmax", "argmin", "cumsum", "cumprod", "softmax", "log_softmax", "sort",
+    "argsort", "topk", "kthvalue", "median", "nansum", "nanmean", "cummax", "cummin", "logcumsumexp", "norm",
+    "vector_norm", "masked_select", "squeeze", "quantile",
+)  # fmt: skip
+
+
 def _alone(x: Tensor) -> tuple[Tensor, ...]:
     one, at = x[0, 0], torch.zeros(1, dtype=torch.int64)
     written = one.index_add(0, at, one), one.index_copy(0, at, one * 2), one.index_fill(0, at, 3.0)
-    return *written, one.index_select(0, at)
+    some = one.mean(0, True), one.amax((-1,)), one.softmax(0) + one.cumsum(0), *one.sort(0), *one.topk(1), *one.max(0)
+    return *written, *some, one.index_select(0, at), one.masked_select(one > -99)
 
 
 @op(
-    "index_add",
-    "index_copy",
-    "index_fill",
-    "index_select",
+    *_OF_ROWS,
     name="index-of-one-number",
-    why="data tensor must have rank >= 1: a tensor without axes, indexed",
-    reason="rank|axis|out of data bounds",
+    why="data tensor must have rank >= 1; axis must be in [-rank, rank-1]: a tensor without axes, indexed or reduced",
+    reason="rank|axis|out of data bounds|Unsupported|not supported",
     exporters=("trace",),
     tries=numbers,
     case=_alone,
-    unchanged=lambda x: x.index_select(0, torch.zeros(1, dtype=torch.int64)),
+    unchanged=lambda x: x.index_select(0, torch.zeros(1, dtype=torch.int64)) + x[0, 0].sum(),
 )
-def of_one_number(
-    original: Callable[..., Tensor], input: Tensor, dim: int, index: Tensor, *rest: Any, **more: Any
-) -> Tensor:
+def of_one_number(original: Callable[..., Any], input: Tensor, *rest: Any, **more: Any) -> Any:
     """The same of an axis of one element."""
-    if input.dim():
+    named = original.__name__
+    if not isinstance(input, Tensor) or input.dim() or not (rest or more or "sort" in named):
         return NotImplemented
-    rest, more = tuple(_row(one) for one in rest), {name: _row(one) for name, one in more.items()}
-    return getattr(torch, original.__name__)(input.reshape(1), 0, index, *rest, **more).reshape(())
+    rest, more = tuple(map(_row, rest)), {name: _row(one) for name, one in more.items()}
+    found = original(input.reshape(1), *rest, **more)
+    if isinstance(found, Tensor):
+        return found if named == "masked_select" else found.reshape(())
+    return type(found)([one.reshape(()) for one in found])
 
 
 def _row(one: object) -> object:
