@@ -261,12 +261,15 @@ def _alone(x: Tensor) -> tuple[Tensor, ...]:
     exporters=("trace",),
     tries=numbers,
     case=_alone,
-    unchanged=lambda x: x.index_select(0, torch.zeros(1, dtype=torch.int64)) + x[0, 0].sum(),
+    unchanged=lambda x: x.index_select(0, torch.zeros(1, dtype=torch.int64)) + x[0, 0].max(x),
 )
 def of_one_number(original: Callable[..., Any], input: Tensor, *rest: Any, **more: Any) -> Any:
     """The same of an axis of one element."""
     named = original.__name__
     if not isinstance(input, Tensor) or input.dim() or not (rest or more or "sort" in named):
+        return NotImplemented
+    tensors = any(isinstance(one, Tensor) for one in (*rest, *more.values()))
+    if tensors and not named.startswith(("index", "masked")):  # the larger of two tensors, several quantiles
         return NotImplemented
     rest, more = tuple(map(_row, rest)), {name: _row(one) for name, one in more.items()}
     found = original(input.reshape(1), *rest, **more)
