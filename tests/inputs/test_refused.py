@@ -60,7 +60,7 @@ def file(tmp_path):
     [
         (None, "must be a torch.nn.Module, not NoneType"),
         (nn.Linear, "not the class Linear: call it first"),
-        (Unhashable(), "the model itself cannot be walked: Unhashable has an __eq__ and no __hash__"),
+        (Unhashable(), r"the model itself cannot be walked:\s+Unhashable has an __eq__ and no __hash__"),
         (nn.Sequential(nn.ReLU(), Unhashable()), "^1 cannot be walked"),
     ],
 )

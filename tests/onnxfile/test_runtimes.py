@@ -118,7 +118,9 @@ def test_a_distribution_adds_a_runtime_and_a_file_must_be_right_in_it_too(file: 
 
 def test_a_broken_one_is_named_and_takes_nobody_with_it(file: Path, others: None) -> None:
     assert onnxpatch.verify(file, Scaled().eval(), (X,)).ok
-    told = "runtime='broken' is not known.*entry point broken = somewhere:Thing could not be loaded: .*no module acme"
+    told = (
+        r"(?s)runtime='broken' is not known.*entry point broken = somewhere:Thing could not be loaded: .*no module acme"
+    )
     with pytest.raises(onnxpatch.InputError, match=told):
         onnxpatch.verify(file, Scaled().eval(), (X,), runtime="broken")
     found, failures = runtime.runtimes()
