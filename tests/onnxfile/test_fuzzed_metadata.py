@@ -158,9 +158,8 @@ def _answers(text: str, classes: tuple[type, ...]) -> Any:
         made.check(tree)
         return rebuilt(tree, values, made)
     except onnxpatch.OnnxpatchError as error:
-        assert isinstance(error, onnxpatch.InputError) and "\n" not in str(error).replace(
-            "\n    ", " "
-        )  # a long line goes on below
+        said = str(error).replace("\n    ", " ")  # a long line goes on below
+        assert isinstance(error, onnxpatch.InputError) and "\n" not in said
         return error
 
 
