@@ -183,8 +183,7 @@ class _Alarm:
     def rung(self, _signal: int, frame: FrameType | None) -> None:
         """The time is up; called again and again until the block ends."""
         self.late = True
-        # A TimeLimit that is still alive is on its way out of the block.
-        if self._watching or (self._raised is not None and self._raised() is not None):
+        if self._watching or (self._raised is not None and _is_handled(self._raised())):
             return
         self._watching = True
         for one in safe_frames(frame, self._base):
@@ -215,6 +214,15 @@ class _Alarm:
             raise late
         finally:
             del late  # its traceback holds this frame: it would never be known to be swallowed
+
+
+def _is_handled(limit: TimeLimit | None) -> bool:
+    """Whether it is on its way out of the block. One that was swallowed may be alive as well: a hook for what
+    destructors raise, such as pytest's, keeps it."""
+    one = sys.exc_info()[1]
+    while one is not None and one is not limit:
+        one = one.__context__
+    return one is not None
 
 
 def _caller(block: FrameType) -> FrameType:

@@ -62,9 +62,14 @@ def test_no_with_finally_or_except_is_ended():
         assert "entered" not in done or done[-1] == "left"
 
 
-def test_what_is_swallowed_is_raised_again(monkeypatch):
-    swallowed = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda found: swallowed.append(found.exc_type))
+@pytest.mark.parametrize("kept", [False, True])  # pytest's own hook keeps it until the test ends
+def test_what_is_swallowed_is_raised_again(monkeypatch, kept):
+    swallowed, alive = [], []
+    monkeypatch.setattr(
+        sys,
+        "unraisablehook",
+        lambda found: swallowed.append(found.exc_type) or (alive.append(found.exc_value) if kept else None),
+    )
 
     class Thing:
         pass
