@@ -39,7 +39,7 @@ def page(found: list[Answer]) -> str:
         "*Right but for a NaN*: only a NaN is answered otherwise, and by a kernel of onnxruntime: onnx's own evaluator",
         "has eager's answer of the same file. *Wrong at the edge*: only with equal values, a NaN, or a dynamic size of",
         "1. Answers are kept in `operators.jsonl`; those that were not right are measured anew after a change. Of",
-        "modules under dynamo, second samples, other opsets and dtypes a part is measured, drawn by the entry's name.",
+        "other samples, other opsets and dtypes a part is measured, drawn by the entry's name.",
         "",
         *_totals(found),
         "",
