@@ -16,7 +16,7 @@ import builtins
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import CodeType, FrameType, ModuleType
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeGuard
 
 from onnxpatch.decisions.conditionals import SAYING, Source
@@ -74,7 +74,6 @@ class Choice:
     kind: str
     on: tuple[ast.expr, ...]
     failed: int = 0
-
     looks: int = 0
 
     @property
@@ -93,7 +92,7 @@ class Choice:
         return found
 
     def _outcome(self, names: dict[str, Any]) -> Any:
-        if not all(_is_small(value) for value in names.values()):
+        if not all(_is_left_as_it_is(value) for value in names.values()):
             return UNKNOWN
         if not all(_is_known(part, names) for part in self._parts):
             return UNKNOWN
@@ -106,14 +105,19 @@ class Choice:
 
     @functools.cached_property
     def _parts(self) -> list[tuple[ast.AST, Callable[[dict[str, Any]], Any] | None]]:
-        """Calls, and what is taken from an object, inner ones first, with what they are taken from."""
+        """Calls, and what is taken from an object, inner ones first, with what they are taken from; attributes, with
+        themselves."""
         found: list[tuple[ast.AST, Callable[[dict[str, Any]], Any] | None]] = []
-        for one in reversed(list(ast.walk(self.node))):
+        parts = list(ast.walk(self.node))
+        called = [one.func for one in parts if isinstance(one, ast.Call)]
+        for one in reversed(parts):
             if isinstance(one, ast.Call):
                 of = one.func.value if isinstance(one.func, ast.Attribute) else None
                 found.append((one, _compiled(of) if of is not None else None))
             elif isinstance(one, ast.Subscript):
                 found.append((one, _compiled(one.value)))
+            elif isinstance(one, ast.Attribute) and one not in called:
+                found.append((one, _compiled(one)))
         return found
 
     @functools.cached_property
@@ -279,8 +283,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _is_small(value: object) -> bool:
-    return not _is_tensor(value) or value.numel() <= _LARGEST
+def _is_left_as_it_is(value: object) -> bool:
+    """Whether looking at a value costs little and changes nothing: an iterator is used up, a defaultdict grows, and a
+    function of the model's that `sorted` or `map` is handed may do anything."""
+    if _is_tensor(value):
+        return bool(value.numel() <= _LARGEST)
+    if isinstance(value, FunctionType | MethodType | functools.partial):
+        return _is_function_known(value)
+    return not hasattr(type(value), "__next__") and not hasattr(type(value), "__missing__")
 
 
 def _is_tensor(value: object) -> TypeGuard[Any]:
@@ -292,11 +302,13 @@ def _is_known(part: tuple[ast.AST, Callable[[dict[str, Any]], Any] | None], name
     node, of = part
     if of is not None:
         holder = of(names)
+        if isinstance(node, ast.Attribute):
+            return _is_left_as_it_is(holder)
         if isinstance(holder, ModuleType):
             return isinstance(node, ast.Call) and _is_function_known(getattr(holder, node.func.attr))  # type: ignore[attr-defined]
         known = _is_tensor(holder) or isinstance(holder, _HOLDERS) or type(holder).__module__ == "numpy"
         method = isinstance(node, ast.Subscript) or node.func.attr in _METHODS  # type: ignore[attr-defined]
-        return known and method and _is_small(holder)
+        return known and method and _is_left_as_it_is(holder)
     name = node.func.id  # type: ignore[attr-defined]
     return name in _BUILTINS if name not in names else _is_function_known(names[name])
 

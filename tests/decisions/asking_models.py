@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from torch import Tensor, nn
 
 
@@ -208,3 +210,22 @@ class WithoutIf(nn.Module):
         y = x * max(n, 100) + self.table[self.kind] + {40: 1.0}.get(n, 0.0)
         y = y + int(f"{n:04d}"[1]) + [0, 1][bool((x > 5).any())] + max(self.table)
         return y + sum(map(lambda row: float(row[0] > 7), x))
+
+
+class UsedUp(nn.Module):
+    """Looking at what it chooses once more would change what it answers."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers, self.asked = iter([1.0, 7.0]), 0
+
+    def counted(self, number):
+        self.asked += 1
+        return -number
+
+    def forward(self, x):
+        sizes, table = iter([x.shape[0], 3]), defaultdict(int)
+        largest = max(sizes)
+        text = str(table[largest]) if largest in table else "none"
+        least = max(self.numbers) + sorted([x.shape[0], 3], key=self.counted)[0]
+        return x * largest + len(text) + len(str(table[7])) + len(table) + least + self.asked

@@ -85,3 +85,10 @@ def test_both_ways_of_watching_see_the_same() -> None:
     here = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout
     for python in _pythons():
         assert subprocess.run([python, script], capture_output=True, text=True, check=True).stdout == here, python
+
+
+def test_what_looking_would_change_is_not_looked_at() -> None:
+    model = models.UsedUp().eval()
+    answer = Eager(model, Inputs(model, (X,))).ask([X])
+    assert answer.outputs is not None, answer.error
+    assert torch.equal(answer.outputs[0], models.UsedUp()(X))
