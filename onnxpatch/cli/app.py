@@ -46,7 +46,7 @@ class _ShortHelp:
         return params
 
 
-class Command(_ShortHelp, TyperCommand):
+class _Command(_ShortHelp, TyperCommand):
     """One command."""
 
 
@@ -140,7 +140,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., None], str]] = {
     ),
 }
 for _name, (_function, _examples) in _FUNCTIONS.items():
-    app.command(_name, cls=Command, epilog=_examples)(_function)
+    app.command(_name, cls=_Command, epilog=_examples)(_function)
 
 
 def _print_version(asked: bool) -> None:

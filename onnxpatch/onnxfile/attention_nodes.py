@@ -28,9 +28,6 @@ from onnxpatch.settings import Operators
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
-
 _LOWEST = -1.7e38  # half of the lowest float32
 _OUTSHINES = -1e4  # a number from here on down leaves no weight, whatever the other scores are
 OPSET = 23  # of Attention

@@ -25,7 +25,7 @@ from onnxpatch.errors import InputError
 from onnxpatch.onnxfile.mapped_weights import Content, fields
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _LONGEST = 100_000  # characters of metadata that are parsed: the file may come from anywhere

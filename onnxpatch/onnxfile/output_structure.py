@@ -29,10 +29,7 @@ from onnxpatch.onnxfile.metadata import parse_json
 from onnxpatch.onnxfile.tree import Plain, Tree, checked_tree
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
-
-if TYPE_CHECKING:
-    from onnx import GraphProto, TypeProto
+    from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
 __all__ = ["KEY", "Tree", "leaves", "name_leaves", "read", "rename_outputs", "unused", "write", "write_metadata"]
 

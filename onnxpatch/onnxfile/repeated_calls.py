@@ -30,13 +30,7 @@ from onnxpatch.onnxfile.runtimes.onnxruntime import open_session, quiet_options,
 from onnxpatch.process import undone
 
 if TYPE_CHECKING:
-    from onnxruntime import NodeArg
-
-if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
-
-if TYPE_CHECKING:
-    from onnxruntime import OrtValue
+    from onnxruntime import InferenceSession, NodeArg, OrtValue
 
 # onnxruntime's names for element types, and NumPy's; what is not listed has the same name in both.
 _NAMES = {"float": "float32", "double": "float64", "string": "str", "bfloat16": "bfloat16"}

@@ -32,10 +32,7 @@ from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.onnxfile.runtimes.interface import BFLOAT16
 
 if TYPE_CHECKING:
-    from onnx import NodeProto, ValueInfoProto
-
-if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 _BROADCASTING = frozenset({
     "Add", "Sub", "Mul", "Div", "Mod", "Pow", "PRelu", "Min", "Max", "Sum", "Mean", "And", "Or", "Xor", "Equal",

@@ -264,7 +264,7 @@ def _layer_images() -> list[tuple[torch.Tensor]]:
         unchanged="fixed sizes",
     ),
 )
-class RearrangeStandIn(Stepwise):
+class _RearrangeStandIn(Stepwise):
     @staticmethod
     def onnxpatch_prepare(module: Any, settings: Settings) -> dict[str, object]:
         return prepare(module.pattern, "rearrange", module.axes_lengths)
@@ -290,7 +290,7 @@ class RearrangeStandIn(Stepwise):
         reason="symbolic for __getitem__",
     ),
 )
-class ReduceStandIn(Stepwise):
+class _ReduceStandIn(Stepwise):
     @staticmethod
     def onnxpatch_prepare(module: Any, settings: Settings) -> dict[str, object]:
         if module.reduction not in REDUCTIONS[1:]:

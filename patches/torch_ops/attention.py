@@ -91,7 +91,7 @@ MODULE = "torch.nn.attention.flex_attention"
 
 
 @dataclass(frozen=True)
-class MaskFunction:
+class _MaskFunction:
     """Replaces a BlockMask during export: only the mask function. Blocks matter for kernels only."""
 
     mask_mod: Mod
@@ -104,7 +104,7 @@ class MaskFunction:
         return BlockMask
 
     # As BlockMask has it: models move their masks to a device.
-    def to(self, device: object) -> MaskFunction:
+    def to(self, device: object) -> _MaskFunction:
         return self
 
 
@@ -202,9 +202,9 @@ def _mask_only(x: torch.Tensor) -> torch.Tensor:
     case=_mask_only,
     beside=("flex-attention", "stable-sort"),
 )
-def create_block_mask(original: object, mask_mod: Mod, *args: object, **kwargs: object) -> MaskFunction:
-    """Returns a `MaskFunction`, which `flex_attention` above calls with all pairs of tokens."""
-    return MaskFunction(mask_mod)
+def create_block_mask(original: object, mask_mod: Mod, *args: object, **kwargs: object) -> _MaskFunction:
+    """Returns a `_MaskFunction`, which `flex_attention` above calls with all pairs of tokens."""
+    return _MaskFunction(mask_mod)
 
 
 # ------------------------------------------------------------------ backward passes

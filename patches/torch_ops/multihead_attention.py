@@ -167,7 +167,7 @@ def _exporter_named(module: torch.nn.Module, settings: Settings) -> str | None:
         beside=("multihead-attention",),
     ),
 )
-class PaddedEncoder:
+class _EncoderStandIn:
     """Sets padded positions to zero, as eager does by running the sequences as a nested tensor."""
 
     def forward(self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: Any = None) -> Any:

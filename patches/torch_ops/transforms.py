@@ -120,7 +120,7 @@ def _program() -> torch.nn.Module:
         reason="_softmax|relative error|reshape",
     ),
 )
-class GraphModule:
+class _CapturedProgram:
     """The graph's operators by their functions of Python."""
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -42,7 +42,7 @@ def _norm() -> nn.Module:
         leaner=("dynamo", "trace"),
     ),
 )
-class RMSNorm:
+class _RMSNorm:
     """Computes x / sqrt(mean(x^2) + eps), times the weight. Half precision is left as it is, since the models round in
     different orders there."""
 

@@ -138,7 +138,7 @@ def test_the_plans_page_shows_what_would_be_swapped(made):
     assert text.count('<tr class="swapped">') == 8
     patches = text[text.index('id="patches"') : text.index('id="tree"')]
     assert "einops-rearrange" in patches and "parts.5 and 2 more" in patches
-    assert "class RearrangeStandIn" in bare(patches) and "class Rearrange:" in bare(patches)
+    assert "class _RearrangeStandIn" in bare(patches) and "class Rearrange:" in bare(patches)
     watched = text[text.index('id="functions"') :]
     assert watched.count("<details>") == len(made.functions) > 10 and '<details class="idle">' in watched
 

@@ -119,7 +119,7 @@ def test_a_condition_that_a_patch_answers_is_no_decision(exporter: str) -> None:
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_a_side_that_matters_is_refused(exporter: str) -> None:
     model, options = OnlyAtEight().eval(), {"branches": True, "attempts": "asked"}
-    with pytest.raises(onnxpatch.ExportError, match=r"(?s)test_settled_sizes.py:\d+ .*cannot be run with it"):
+    with pytest.raises(onnxpatch.ExportError, match=r"(?s)test_example_fallback.py:\d+ .*cannot be run with it"):
         onnxpatch.export(model, EXAMPLE, None, dynamic_shapes=SEQUENCES, exporter=exporter, **options)
 
 
@@ -141,7 +141,7 @@ class Shortened(nn.Module):
 
 @pytest.mark.slow  # sympy, up to the round that ends it
 def test_a_loop_that_lengthens_an_expression_is_refused_by_its_line() -> None:
-    said = r"test_settled_sizes.py:\d+ in forward: a loop whose number of rounds depends on the input"
+    said = r"test_example_fallback.py:\d+ in forward: a loop whose number of rounds depends on the input"
     with pytest.raises(onnxpatch.ExportError, match=said):
         onnxpatch.export(
             Shortened().eval(), EXAMPLE, dynamic_shapes=SEQUENCES, branches=True, attempts="asked", max_seconds=300

@@ -13,7 +13,7 @@ def test_a_long_call_says_once_where_it_is_and_a_short_one_nothing(capsys) -> No
         )  # Python's own lines are passed over
     said = capsys.readouterr().err
     assert said.startswith("onnxpatch: dynamo export of Net takes longer than 0 s, at ")
-    assert "test_progress.py:" in said and said.endswith(": max_seconds= ends it\n") and said.count("\n") == 1
+    assert "test_told_when_late.py:" in said and said.endswith(": max_seconds= ends it\n") and said.count("\n") == 1
     with told_when_late("trace export of Net", ""):
         pass
     assert not capsys.readouterr().err
