@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
+import torch.ao.quantization.fx._decomposed  # declares the operators
 from torch import nn
 
 import onnxpatch
@@ -59,6 +60,57 @@ class Offloaded(nn.Module):
         return self.linear(x).relu()
 
 
+class Behind(Encoder):
+    """A part of a model, behind a mode of grad."""
+
+    @torch.inference_mode()
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) / x.shape[0]
+
+    @torch.no_grad()
+    def encode(self, x: torch.Tensor, scale: float = 2.0) -> torch.Tensor:
+        return super().encode(x, scale)
+
+
+class Parts(nn.Module):
+    def __init__(self, part: Any) -> None:
+        super().__init__()
+        self.part, self.head = part, nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.part(x)
+        return self.head(found + self.part.encode(x) if isinstance(self.part, Behind) else found / x.shape[0])
+
+
+class LowRank(nn.Module):
+    """As peft leaves a linear layer: its own weight, and two thin ones of an adapter chosen by name."""
+
+    def __init__(self, base: nn.Linear, rank: int = 2) -> None:
+        super().__init__()
+        self.base_layer, self.active, self.merged = base, ["default"], False
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(base.in_features, rank, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(rank, base.out_features, bias=False)})
+        self.lora_dropout = nn.ModuleDict({"default": nn.Dropout(0.1)})
+
+    def merge(self) -> LowRank:
+        with torch.no_grad():
+            for name in self.active:
+                self.base_layer.weight += 0.5 * self.lora_B[name].weight @ self.lora_A[name].weight
+        self.merged = True
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = self.base_layer(x)
+        for name in self.active if not self.merged else ():
+            if name in self.lora_A:
+                result = result + 0.5 * self.lora_B[name](self.lora_A[name](self.lora_dropout[name](x)))
+        return result
+
+
+def scripted() -> Any:
+    return torch.jit.script(nn.Sequential(nn.Linear(4, 8), nn.ReLU()))
+
+
 def program() -> Any:
     return torch.export.export(Encoder().eval(), X, dynamic_shapes=({0: torch.export.Dim("rows")},))
 
@@ -76,6 +128,11 @@ HELD: dict[str, Any] = {
     "partial": lambda: functools.partial(Encoder().eval().encode, scale=3.0),
     "DataParallel": lambda: nn.DataParallel(Encoder().eval()),
     "offloaded": lambda: Offloaded().eval(),
+    "part in inference mode": lambda: Parts(Behind()).eval(),
+    "scripted part": lambda: Parts(scripted()).eval(),
+    "traced part": lambda: Parts(torch.jit.trace(Encoder().eval(), X)).eval(),
+    "LoRA": lambda: Parts(LowRank(nn.Linear(4, 8))).eval(),
+    "LoRA, merged": lambda: Parts(LowRank(nn.Linear(4, 8)).merge()).eval(),
     "training, the same in eval": Encoder,
 }
 
@@ -86,6 +143,41 @@ def test_each_is_exported(case: str, exporter: str) -> None:
     held = HELD[case]()
     report = onnxpatch.export(held, X, dynamic_shapes=ROWS, exporter=exporter, max_probes=4, progress=False)
     assert report.ok and {check.sizes["rows"] for check in report.checks} >= {1, 3}
+
+
+def test_modes_and_scripted_parts_are_as_before() -> None:
+    enter, part = torch.inference_mode.__enter__, scripted()
+    forward = part.forward
+    onnxpatch.export(Parts(part).eval(), X, exporter="trace", max_probes=2)
+    with torch.inference_mode():
+        assert torch.is_inference_mode_enabled()
+    assert torch.inference_mode.__enter__ is enter and part.forward == forward and not torch.is_inference_mode_enabled()
+
+
+class Quantized(nn.Module):
+    """As torch's quantization of an exported program leaves a layer; its grid is eager's, and no runtime kernel's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.tensor([[127] * 4, [-127] * 4], dtype=torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ops = torch.ops.quantized_decomposed
+        x = ops.dequantize_per_tensor(ops.quantize_per_tensor(x, 0.02, 3, -128, 127, torch.int8), 0.02, 3, -128, 127,
+                                      torch.int8)  # fmt: skip
+        return nn.functional.linear(x, ops.dequantize_per_tensor(self.weight, 0.02, 0, -128, 127, torch.int8)).erf()
+
+
+def test_a_wrong_quantized_program_is_said_to_be_quantized() -> None:
+    quantized = torch.export.export(Quantized().eval(), X)
+    with pytest.raises(onnxpatch.VerificationError, match=r"compare='cosine'.*the layers are quantized"):
+        onnxpatch.export(quantized, X, exporter="dynamo", tolerance=1e-12, attempts="asked")
+
+
+@pytest.mark.slow  # reads torch's table of translations
+def test_a_quantized_layer_under_trace_names_the_exporter_that_takes_it() -> None:
+    with pytest.raises(onnxpatch.ExportError, match=r"exporter='dynamo'.*translates quantized_decomposed"):
+        onnxpatch.export(Quantized().eval(), X, exporter="trace")
 
 
 def test_the_modules_of_a_method_are_patched_and_restored() -> None:
@@ -134,7 +226,7 @@ def test_another_output_in_eval_is_refused(held: Any, where: str) -> None:
 
 def test_traced_modules_are_exported_by_trace() -> None:
     traced = torch.jit.trace(Encoder().eval(), X)
-    with pytest.raises(onnxpatch.ScriptedModelError, match="exporter='auto' goes there"):
+    with pytest.raises(onnxpatch.ScriptedModelError, match=r"exporter='auto' goes there"):
         onnxpatch.export(traced, X)
     report = onnxpatch.export(traced, X, dynamic_shapes=ROWS, exporter="auto", max_probes=4)
     assert report.ok and report.exporter == "trace"

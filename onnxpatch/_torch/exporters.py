@@ -13,6 +13,11 @@
   process where the model catches an error of torch: it is left out. If they move, it is not.
 - `ShapeEnv._log_guard`: called when torch.export assumes a condition on a size. Its frame has the Python line, which an
   ExportedProgram does not keep. If it moves, no lines are known.
+- `torch.autograd.grad_mode.inference_mode.__enter__`: a tensor made in inference mode is refused by the grad mode of
+  torch.export behind it, so that it is entered as `no_grad`. If it moves, such models are refused.
+- `torch.compiler._is_exporting_flag`: where it is set, a scripted module calls the function that it was made from, and
+  hands itself over twice (2.13). It is off for such a call, whose operators are recorded then. If it moves, models with
+  scripted parts are refused.
 - `ShapeEnv.var_to_sources`: the input size that a symbol stands for, before there is an ExportedProgram. If it moves,
   the conditions of an export that failed are not evaluated at other sizes.
 """
@@ -25,15 +30,19 @@ import functools
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 import torch
 
 from onnxpatch._torch.one_export import Replaced
+from onnxpatch.process import undone
 
-__all__ = ["dynamo_capture", "dynamo_export", "input_symbols", "kept_translations", "watched_sizes", "without_tracing"]
+__all__ = [
+    "dynamo_capture", "dynamo_export", "input_symbols", "kept_translations", "parts_in_modes", "watched_sizes",
+    "without_tracing",
+]  # fmt: skip
 
 _EXPORTER = "torch.onnx._internal.exporter"
 # By opset: what was registered then, and the table. One object, so that no thread sees half of it.
@@ -87,6 +96,49 @@ _NO_TRACING = Replaced(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", _n
 def without_tracing() -> contextlib.AbstractContextManager[None]:
     """A context in which a dynamo export that torch.export refuses does not go on to torch.jit.trace."""
     return _NO_TRACING.held()
+
+
+def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
+    def enter(self: Any) -> None:
+        if not _INFERENCE.here():
+            return original(self)
+        self._inference_mode_context = torch.no_grad() if self.mode else torch.enable_grad()
+        self._inference_mode_context.__enter__()
+        return None
+
+    return enter
+
+
+def _interpreted(method: Any) -> Callable[..., Any]:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        flag = getattr(torch.compiler, "_is_exporting_flag", False)
+        with undone(lambda: setattr(torch.compiler, "_is_exporting_flag", flag)):
+            torch.compiler._is_exporting_flag = False
+            return method(*args, **kwargs)
+
+    return forward
+
+
+_INFERENCE = Replaced("torch.autograd.grad_mode.inference_mode.__enter__", _entering)
+
+
+@contextlib.contextmanager
+def parts_in_modes(model: Any) -> Iterator[None]:
+    """A context in which torch.export takes parts of a model that are behind `inference_mode`, or scripted."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    scripted = [part for part in modules if isinstance(part, torch.jit.ScriptModule) and part is not model]
+    parts = [vars(part) for part in scripted]
+    before = [part.get("forward") for part in parts]
+
+    def put_back() -> None:
+        for part, own in zip(parts, before, strict=True):
+            part.pop("forward", None)
+            part.update({} if own is None else {"forward": own})
+
+    with _INFERENCE.held(), undone(put_back):
+        for module in scripted:
+            vars(module)["forward"] = _interpreted(module.forward)
+        yield
 
 
 def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, opset: int) -> Any:

@@ -99,6 +99,10 @@ _QUANTIZED_DYNAMICALLY = (
     "export the float model, then onnxruntime.quantization.quantize_dynamic('m.onnx', 'int8.onnx'): torch's own layers "
     "of that kind have no ONNX form"
 )
+_OTHER_KERNELS = (
+    "export(..., check=False), then onnxpatch.verify(..., compare='cosine'): the layers are quantized, and a runtime's "
+    "own kernels of whole numbers round and saturate in another way"
+)
 
 
 def first_right(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds | None) -> Proven | None:
@@ -159,7 +163,7 @@ def _what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds
 
     exporters: those that were tried; none where one attempt was asked for.
     """
-    if compiled := _of_compiled_code(log.shared.request.model):
+    if compiled := _of_compiled_code(log.shared.request.model, getattr(log.error, "report", None) is not None):
         return compiled
     first, report = log.first, getattr(log.error, "report", None)
     if bounds is None and isinstance(report, Report) and report.right_within:
@@ -178,12 +182,20 @@ def _what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds
     return _WHY
 
 
-def _of_compiled_code(model: torch.nn.Module) -> str:
-    """What to do about a model whose code no exporter can read; "" for others."""
+def _of_compiled_code(model: torch.nn.Module, wrong: bool) -> str:
+    """What to do about a model whose code no exporter can read, or no runtime computes as torch; "" for others."""
     if isinstance(model, torch.jit.ScriptModule):
         return _SCRIPTED
+    if wrong and _quantized_program(model):
+        return _OTHER_KERNELS
     dynamic = any(".quantized.dynamic" in type(part).__module__ for part in model.modules())
     return _QUANTIZED_DYNAMICALLY if dynamic else ""
+
+
+def _quantized_program(model: torch.nn.Module) -> bool:
+    """Whether it is a program that torch has quantized (PT2E)."""
+    programs = (part for part in model.modules() if isinstance(part, torch.fx.GraphModule))
+    return any(str(node.target).startswith("quantized_decomposed") for one in programs for node in one.graph.nodes)
 
 
 def _first_that_fit(call: str) -> str:

@@ -13,7 +13,7 @@ import torch
 from onnxscript import ir
 from torch.export import Dim
 
-from onnxpatch._torch.exporters import kept_translations, without_tracing
+from onnxpatch._torch.exporters import kept_translations, parts_in_modes, without_tracing
 from onnxpatch._torch.one_export import one_export, quiet_torch
 from onnxpatch._torch.operator_tables import few_decompositions
 from onnxpatch.exporters.dynamo_passes import TRANSLATIONS, cast_outputs, write_as_loops
@@ -103,7 +103,10 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
     Raises what torch.export raises. The caller must restore state that the forward changed.
     """
     opened = opened_call(model, inputs)
-    with one_export(), torch.no_grad(), quiet_torch(), opened as call, same_sizes(model, call, inputs, specs):
+    with (
+        one_export(), torch.no_grad(), quiet_torch(), parts_in_modes(model), opened as call,
+        same_sizes(model, call, inputs, specs),
+    ):  # fmt: skip
         return torch.export.export(
             model,
             call.args,

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import relied_on
+from onnxpatch._torch.exporters import parts_in_modes
 from onnxpatch._torch.one_export import one_export, quiet_torch
 from onnxpatch.errors import BranchError, ExportError, InputError, OnnxpatchError, error_chain
 from onnxpatch.exporters.request import ExportRequest
@@ -44,6 +45,8 @@ _REMEDIES = {
     "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
     "Not for non-boolean input": "; `not n` or `~n` of a number stands in compiled code: write n == 0 or "
     "-n - 1 there, or export the nn.Module itself, where a patch writes it",
+    "Tracer cannot set value trace for type": "; a scripted part gives out a number: let it return a tensor, or "
+    "put the module that it was made from in its place",
     "unordered_map::at": "; a torch.autograd.Function reads parameters that are no arguments of its forward: call the "
     "code of that forward as a function while torch.onnx.is_in_onnx_export()",
     "unhashable type: non-nested SymInt": "; a dynamic size is looked up in a dict, a set or an lru_cache: compare it "
@@ -77,7 +80,8 @@ def export(request: ExportRequest, path: Path) -> Exported:
     """Call the exporter that the request names. Raises ExportError with the reason, module and line if it fails."""
     try:
         # torch prints graphs and advice on its own debug switches: the error says what matters.
-        with one_export(), quiet_torch(asked=bool(request.options.get("verbose"))):
+        quiet = quiet_torch(asked=bool(request.options.get("verbose")))
+        with one_export(), quiet, parts_in_modes(request.model):
             # onnxscript, which dynamo writes with, takes a second to load.
             if request.exporter == "dynamo":
                 from onnxpatch.exporters.dynamo import export_dynamo

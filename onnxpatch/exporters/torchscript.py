@@ -78,6 +78,9 @@ def call_torchscript(
     """Call torch.onnx.export for `target`, compiled by torch.jit.script first if the request says so."""
     if request.exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
         target = torch.jit.script(target)
+    elif isinstance(target, torch.nn.Module) and _has_scripted_parts(target):
+        # The exporter's own trace knows no module but those of Python: torch.jit.trace takes both.
+        target = torch.jit.trace(target, args, example_kwarg_inputs=None, check_trace=False, strict=False)
     # A captured program refuses to be set to eval, as torch does for the time of the trace.
     mode: dict[str, Any] = {}
     if isinstance(target, torch.fx.GraphModule):
@@ -99,6 +102,11 @@ def call_torchscript(
         )
     if weights:
         add_weights(path, weights, apart=request.external_data)
+
+
+def _has_scripted_parts(model: torch.nn.Module) -> bool:
+    scripted = (isinstance(part, torch.jit.ScriptModule) for part in model.modules())
+    return not isinstance(model, torch.jit.ScriptModule) and any(scripted)
 
 
 @contextlib.contextmanager

@@ -38,6 +38,7 @@ from onnxpatch.verification.probe import Probe
 _OPERATORS = (
     r"OpOverload\(op='(?P<ns>\w+)\.(?P<op>\w+)'(?:, overload='(?P<overload>\w+)')?",
     r"(?:operator|op) '?(?P<ns>\w+)::(?P<op>\w+)'?",
+    r"unrecognized namespace (?P<ns>\w+)::(?P<op>\w+)",
     r"ONNX export of (?:operator )?(?P<op>\w+)",
     r"torch\.ops\.(?P<ns>\w+)\.(?P<op>\w+)\.",
     r"[Oo]ccurred when translating (?P<op>\w+)",
