@@ -22,7 +22,7 @@ from onnxpatch.inputs.modules import other_in_eval, weights_brought
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable
 from onnxpatch.messages.text import shown
 from onnxpatch.onnxfile.mapped_weights import bytes_beside
-from onnxpatch.onnxfile.metadata import UNTRIED, append
+from onnxpatch.onnxfile.metadata import UNTRIED, WRONG_AT_ZERO, append
 from onnxpatch.onnxfile.runtime import chosen
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
@@ -176,6 +176,8 @@ def export(
         if report.untried:
             said = [one.sentence() for one in report.untried[:_MOST_UNTRIED]]
             append(delivered.exported.path, {UNTRIED: json.dumps(said)})
+        if report.wrong_at_zero:
+            append(delivered.exported.path, {WRONG_AT_ZERO: json.dumps(report.wrong_at_zero)})
         size = bytes_beside(delivered.exported.path)
         out.keep(delivered.exported.path)
         return replace(report, bytes=size, notes=[*report.notes, *lost_state(state), *out.notes])

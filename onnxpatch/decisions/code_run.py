@@ -10,10 +10,12 @@ What a call hands over for an argument of the function that it calls:
 from __future__ import annotations
 
 import ast
+import datetime
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
-from typing import TypeGuard
+from types import CodeType, ModuleType
+from typing import Any, TypeGuard
 
 from onnxpatch.decisions.conditionals import Source, source_of
 from onnxpatch.decisions.definitions import SCOPES, stored, within
@@ -77,6 +79,11 @@ class CodeRun:
             node = source.parents.get(node)  # type: ignore[assignment]
         first, last = getattr(node, "lineno", line), getattr(node, "end_lineno", line)
         return any(first <= ran <= last for ran in lines)
+
+    def found(self, one: Function, node: ast.expr) -> object:
+        """The object that a name, or an attribute of a module, stands for; None where that is not known."""
+        source = self.source(one)
+        return found(one, source, node) if source is not None else None
 
     # -------------------------------------------------------------- calls
     def called(self, one: Function, node: ast.AST) -> Sequence[tuple[Function, Collection[str]]]:
@@ -204,3 +211,31 @@ def _behind(call: ast.Call, first: int) -> Iterator[HandedOver]:
 
 def _keyword_only(code: CodeType) -> tuple[str, ...]:
     return code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+
+
+# ------------------------------------------------------------------ what a name stands for
+def found(function: Function, source: Source, node: ast.AST) -> Any:
+    """The object that a name, or an attribute of a module, stands for in a function; None where that is not known."""
+    if isinstance(node, ast.Name):
+        return function.globals.get(node.id) if is_global(function, node.id) else _imported(source, node.id)
+    of = found(function, source, node.value) if isinstance(node, ast.Attribute) else None
+    if isinstance(of, ModuleType):
+        return vars(of).get(node.attr)  # type: ignore[attr-defined]
+    dates = isinstance(of, type) and issubclass(of, datetime.date)
+    return getattr(of, node.attr, None) if dates else None  # type: ignore[attr-defined]
+
+
+def _imported(source: Source, name: str) -> Any:
+    """What a function itself imports under a name."""
+    for node in source.nodes:
+        for one in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            if (one.asname or one.name) == name:
+                home = sys.modules.get(getattr(node, "module", None) or one.name)
+                return home if isinstance(node, ast.Import) else getattr(home, one.name, None)
+    return None
+
+
+def is_global(function: Function, name: str) -> bool:
+    """Whether a name of a function is a global's."""
+    code = function.code
+    return name in function.globals and name not in (*code.co_varnames, *code.co_cellvars, *code.co_freevars)

@@ -103,7 +103,7 @@ def reaching(read: ast.AST, defined: Sequence[Definition], scope: ast.AST, paren
     around = list(_around(read, parents))
     if len(defined) < 2 or _function_around(around) is not scope:
         return list(defined)  # read in a function inside, whenever that is called
-    before = [one for one in defined if _precedes(one, read, around)]
+    before = [one for one in defined if _precedes(one, read, around) and not _is_on_other_side(one, read, parents)]
     last = next((one for one in reversed(before) if one.replaces and _always(one, around, parents)), None)
     found = before[before.index(last) :] if last is not None else before
     outer = set(_around(last.statement, parents)) if last is not None else set()
@@ -132,6 +132,15 @@ def _precedes(one: Definition, read: ast.AST, around: Sequence[ast.AST]) -> bool
     if one.statement in around:  # a loop or a `with` in whose body it is read; else the value is computed before
         return isinstance(one.statement, ast.For | ast.AsyncFor | ast.With | ast.NamedExpr)
     return _place(one.statement) <= _place(read)
+
+
+def _is_on_other_side(one: Definition, read: ast.AST, parents: Parents) -> bool:
+    """Whether a definition stands on one side of an `if` and the read on the other."""
+    ways = [
+        {parents[node]: node for node in (of, *_around(of, parents)) if node in parents} for of in (one.statement, read)
+    ]
+    both = (outer for outer in ways[0] if isinstance(outer, ast.If) and outer in ways[1])
+    return any({_block(outer, way[outer]) for way in ways} == {"body", "orelse"} for outer in both)
 
 
 def _always(one: Definition, around: Sequence[ast.AST], parents: Parents) -> bool:

@@ -64,11 +64,20 @@ class Dependence:
         """Those of the tests that an input can turn."""
         for one, test in tests:
             self._read(("test", one, test))
+        self._settle()
+        return {test for one, test in tests if self._known["test", one, test]}
+
+    def is_decided(self, one: Function, name: str) -> bool:
+        """Whether an input decides the argument of a function, or is in it."""
+        self._read(("argument", one, name))
+        self._settle()
+        return self._known["argument", one, name] > FIXED
+
+    def _settle(self) -> None:
         for _ in range(_ROUNDS * (1 + len(self._known))):
             if not self._waiting:
                 break
             self._renew(self._waiting.pop())
-        return {test for one, test in tests if self._known["test", one, test]}
 
     # -------------------------------------------------------------- the levels that are known so far
     def _read(self, key: Key) -> int:
@@ -215,6 +224,10 @@ class Dependence:
             return inner
         level = self.level(calling, given.value)
         return element(level) if given.inside else level
+
+    def found(self, one: Function, node: ast.expr) -> object:
+        """The object that an expression stands for, a class say; None where that is not known."""
+        return self.run.found(one, node)
 
     # -------------------------------------------------------------- what calls return, and what is kept
     def called(self, one: Function, node: ast.AST) -> Sequence[tuple[Function, Collection[str]]]:

@@ -9,6 +9,7 @@ The level of an expression follows from those of its parts; `dependence.py` know
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -60,17 +61,17 @@ def of_kinds(kinds: Collection[str], unknown: bool = False) -> int:
 if TYPE_CHECKING:
     from onnxpatch.decisions.functions_run import Function
 
-# What a tensor's type fixes, whatever its sizes and data are.
-_TYPE = frozenset(("dtype", "device", "layout", "is_cuda", "requires_grad"))  # also where it may be None
+# What a tensor's type and rank fix, whatever its sizes and data are: also where it may be None, which has none of them.
+_TYPE = frozenset(("dtype", "device", "layout", "is_cuda", "requires_grad", "ndim"))
+_TYPE_CALLS = frozenset(("dim", "ndimension", "is_floating_point", "is_complex", "element_size", "get_device"))
 _FIXED_PARTS = _TYPE | frozenset((
-    "ndim", "is_sparse", "names", "is_nested", "type",
+    "is_sparse", "names", "is_nested", "type",
     "is_mps", "is_quantized", "is_meta", "itemsize", "grad_fn", "is_leaf", "__class__", "__name__", "training",
     "is_cpu", "is_xla",
 ))  # fmt: skip
 _FIXED_CALLS = frozenset((
-    "isinstance", "issubclass", "hasattr", "callable", "type", "is_tensor", "is_floating_point", "is_complex", "dim",
-    "ndimension", "get_device", "is_contiguous", "element_size", "is_storage", "id", "is_autocast_enabled", "finfo",
-    "iinfo", "is_signed", "is_conj",
+    "isinstance", "issubclass", "hasattr", "callable", "type", "is_tensor", "is_contiguous", "is_storage", "id",
+    "is_autocast_enabled", "finfo", "iinfo", "is_signed", "is_conj",
 ))  # fmt: skip
 _NUMBERS = frozenset((
     "item", "numel", "nelement", "equal", "allclose", "is_nonzero", "int", "float", "bool", "str", "abs", "min", "max",
@@ -94,6 +95,7 @@ class Levels(Protocol):
     def returned(self, one: Function, kinds: Collection[str]) -> int: ...
     def part(self, one: Function, value: ast.AST, place: int) -> int: ...
     def turns(self, one: Function, test: ast.expr) -> bool: ...
+    def found(self, one: Function, node: ast.expr) -> object: ...
     @property
     def answers(self) -> Mapping[ast.expr, Collection[bool]]: ...
     @property
@@ -199,7 +201,7 @@ class Expressions:
         if name in _TYPE or (name in _FIXED_PARTS and level < ANY):
             return FIXED
         if name == "shape":
-            return SIZES if level in (HELD, TENSOR) else level
+            return SIZES if level in (HELD, TENSOR, ANY) else level
         return self.known.attribute(name, level)
 
     def _Subscript(self, node: ast.Subscript) -> int:
@@ -263,11 +265,23 @@ class Expressions:
             return self._part(self.level(node.args[0]), str(node.args[1].value))
         if name in ("get", "pop", "setdefault") and node.args:
             return self._looked_up(node, base)
+        if name in _TYPE_CALLS:
+            return FIXED
         if name in _FIXED_CALLS:
-            return NUMBER if level == ANY else FIXED
+            return NUMBER if level == ANY and self._may_be(node, name) else FIXED
         if level == FIXED or name in _SAME:
             return level
         return self._computed(node, name, level)
+
+    def _may_be(self, node: ast.Call, name: str) -> bool:
+        """Whether what an input brings about, a tensor, None or a number, may be of the class or have the name."""
+        if len(node.args) != 2 or name not in ("isinstance", "hasattr"):
+            return True
+        if name == "hasattr":
+            named = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
+            return not isinstance(named, str) or any(hasattr(one, named) for one in _brought())
+        found = self.known.found(self.one, node.args[1])
+        return not isinstance(found, type) or any(issubclass(one, found) for one in _brought())
 
     def _computed(self, node: ast.Call, name: str, level: int) -> int:
         """The level of what a function computes from arguments that depend on the inputs."""
@@ -290,6 +304,12 @@ class Expressions:
             if inner is not None:
                 return max(inner, others)
         return ANY if self.level(key) >= NUMBER else max(element(base), others)
+
+
+def _brought() -> tuple[type, ...]:
+    """The classes of what an input may bring about."""
+    tensor = getattr(sys.modules.get("torch"), "Tensor", object)  # without torch, which this module is loaded without
+    return (tensor, type(None), bool, int, float, str, tuple, list, dict)
 
 
 def _bare(test: ast.expr) -> ast.expr:

@@ -7,8 +7,9 @@ call, with the value of what is no tensor:
     [{"name": "x"}, {"name": "flip", "value": true}]
 
 The provenance is `onnxpatch.version`, `.exporter`, `.plan` (JSON: the patches that acted), `.digest` of their code,
-`.versions` (JSON), `.call`, the call of `onnxpatch.export` that makes the file again, and `.untried` (JSON): sides of
-the model's conditions that never ran. onnxruntime shows them in `session.get_modelmeta().custom_metadata_map`.
+`.versions` (JSON), `.call`, the call of `onnxpatch.export` that makes the file again, `.untried` (JSON): sides of the
+model's conditions that never ran, and `.wrong_at_zero` (JSON): dimensions of which the model takes size 0 and the file
+does not. onnxruntime shows them in `session.get_modelmeta().custom_metadata_map`.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ if TYPE_CHECKING:
 _PREFIX = "onnxpatch."
 CALL = f"{_PREFIX}call"
 UNTRIED = f"{_PREFIX}untried"
+WRONG_AT_ZERO = f"{_PREFIX}wrong_at_zero"
 _MOST_CALL = 4000  # characters of the call
 _MOST_NAMES = 40  # patches that the sentence of a report names
 

@@ -197,6 +197,7 @@ class Outcome:
     untried: list[Untried] = field(default_factory=list)
     sides_recorded: bool = False
     first_call: list[str] = field(default_factory=list)
+    wrong_at_zero: list[str] = field(default_factory=list)
     draws: list[str] = field(default_factory=list)
 
     @property

@@ -33,6 +33,7 @@ class Report(Outcome):
     file, with weights beside it. advice: what to type where the file is wrong. untried: the sides of the model's own
     conditions that no compared input took, of a right file; sides_recorded: whether they were looked for.
     first_call: attributes that a call changes, with their lines, where a second identical call answers otherwise.
+    wrong_at_zero: dimensions of which the model takes none, and of a right file, which is wrong there.
     draws: the lines, or the file's operators, that draw random numbers.
     """
 

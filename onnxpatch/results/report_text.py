@@ -104,10 +104,17 @@ def _how_wrong(report: Outcome) -> str:
 def _where_tried(report: Outcome) -> str:
     """The verdict where sides of the model's own conditions were never run."""
     first, more = report.untried[0], len(report.untried) - 1
-    within = f" for {', '.join(report.bounds.values())} only," if report.bounds else ""
+    within = _within(report)
     others = f", and {more} more" if more else ""
     tried = f"{_good(report)}{within} where tried ({counted(len(report.checks), 'check')})"
     return f"{tried}; never ran: {first.sentence()}{others}"
+
+
+def _within(report: Outcome) -> str:
+    """The sizes for which the file is right, where that is not every one."""
+    of_none = [f"{name} >= 1 (wrong at 0)" for name in report.wrong_at_zero]
+    said = ", ".join([*report.bounds.values(), *of_none])
+    return f" for {said} only," if said else ""
 
 
 def _takes_it(report: Outcome) -> str:
@@ -116,7 +123,7 @@ def _takes_it(report: Outcome) -> str:
 
 def _numbers(report: Outcome) -> str:
     right, runs = sum(check.status == "right" for check in report.checks), len(report.checks)
-    within = f" for {', '.join(report.bounds.values())} only," if report.bounds else ""
+    within = _within(report)
     undecided = f", no verdict at {runs - right}" if right < runs else ""
     undecided += ", draws random numbers" if report.draws else ""
     sizes = _sizes(report)

@@ -21,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch.decisions.ask import Number
 from onnxpatch.decisions.sides_taken import Taken
-from onnxpatch.messages.user_code import package_of, user_frame
+from onnxpatch.messages.user_code import is_user_frame, package_of, user_frame
 from onnxpatch.verification.size_recorder import SizeWatch
 
 # Conversions in one forward, after which it is taken for one that does not end.
@@ -53,10 +53,17 @@ class Decisions(TorchFunctionMode):
     converts: data to Python numbers, not to bools alone.
     sizes: comparisons of sizes, if `watch_sizes`.
     taken: the sides of its own conditions that the forward took.
-    watch_numbers: return floats that record their comparisons. Some code does not accept them.
+    strides: `file:line` of the user's code at which it asks how an input lies in memory.
+    watch_numbers: return floats that record their comparisons. Some code does not accept them. is_given: whether a
+    tensor has the memory of an input.
     """
 
-    def __init__(self, watch_sizes: bool = False, watch_numbers: bool = True) -> None:
+    def __init__(
+        self,
+        watch_sizes: bool = False,
+        watch_numbers: bool = True,
+        is_given: Callable[[torch.Tensor], bool] = lambda tensor: False,
+    ) -> None:
         super().__init__()
         self.sizes = SizeWatch()
         self.values: dict[float, None] = {}
@@ -73,6 +80,8 @@ class Decisions(TorchFunctionMode):
         self.compared: list[tuple[float, float, bool]] = []
         self.sides: set[tuple[str, object]] = set()
         self.files: set[str] = set()
+        self.strides: dict[str, None] = {}
+        self._is_given = is_given
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
@@ -131,6 +140,11 @@ class Decisions(TorchFunctionMode):
         self.converts |= not isinstance(result, bool)
         self._add(_coarse(result))
         self._measure(result)
+
+    def _lies(self, result: object, of: torch.Tensor, *_: object, **__: object) -> None:
+        frame = sys._getframe(2)
+        if is_user_frame(frame) and self._is_given(of):
+            self.strides.setdefault(f"{frame.f_code.co_filename}:{frame.f_lineno}")
 
     def _item(self, result: object, *_: object, **__: object) -> object:
         if not self._watch_numbers or type(result) is not float:
@@ -301,6 +315,7 @@ _READ: dict[Reader, str] = {
     Decisions._array: "numpy __array__",
     Decisions._converted: "__bool__ __int__ __index__ __float__ item tolist",
     Decisions._item: "item",
+    Decisions._lies: "stride is_contiguous data_ptr",
     Decisions._counted: "nonzero masked_select unique unique_consecutive",
     Decisions._where: "where",
 }

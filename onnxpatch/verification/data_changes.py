@@ -37,6 +37,13 @@ def variants(values: Sequence[object], finite: bool = True) -> Iterator[Variant]
     yield MASKED, [_last_row_off(v) for v in values]
 
 
+def few_variants(values: Sequence[object]) -> Iterator[Variant]:
+    """(label, leaves): masks and flags all set and none, negated numbers, zeros."""
+    for takes, changes in ((lambda v: is_whole(v) and is_mask(v), _MASKS), (is_flags, _FLAGS), (is_whole, _WHOLE)):
+        yield from itertools.islice(_each(values, takes, changes), 3) if any(map(takes, values)) else ()
+    yield from _each(values, is_float, {label: _SIGNS[label] for label in ("negated", "zeros")})
+
+
 def made_equal(values: Sequence[object]) -> Iterator[Variant]:
     """The values with one input equal to another one of its shape."""
     numbers = [(i, v) for i, v in enumerate(values) if isinstance(v, torch.Tensor)]

@@ -124,6 +124,7 @@ class Eager:
         own = addresses(model)
         self.sides = SidesTaken(lambda value: isinstance(value, torch.Tensor) and address(value) in own, unseen)
         self._taken: Taken | None = None  # by the last run
+        self._given: set[int] = set()  # the addresses of its inputs
 
     def ask(
         self,
@@ -178,7 +179,7 @@ class Eager:
         answered to the same values, so that neither the work nor the sides are recorded again. This is a run of its
         own, since function modes change the kernels that torch picks.
         """
-        watch = Decisions(watch_sizes=sizes, watch_numbers=numbers)
+        watch = Decisions(sizes, numbers, lambda tensor: address(tensor) in self._given)
         # Function modes do not see inside a ScriptModule, which freezes no branch either.
         if isinstance(self.model, torch.jit.ScriptModule):
             return watch
@@ -237,7 +238,9 @@ class Eager:
         recorded: bool = False,
         restored: bool = True,
     ) -> tuple[Any, str | None]:
-        args, kwargs = self.inputs.rebuild([copied(value) for value in values])
+        copies = [copied(value) for value in values]
+        args, kwargs = self.inputs.rebuild(copies)
+        self._given = {address(one) for one in copies if isinstance(one, torch.Tensor)} - {0}
         self.run = run = CountedRun(*self.limits)
         raw, error = None, None
         try:

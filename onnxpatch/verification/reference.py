@@ -17,18 +17,14 @@ shared: half for data, half for sizes, and a few runs beyond it for what would o
 
 from __future__ import annotations
 
-import ast
 import itertools
 import math
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from onnxpatch.decisions.conditionals import source_of
-from onnxpatch.decisions.definitions import stored
-from onnxpatch.decisions.functions_run import Function
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.exported import remedy
 from onnxpatch.inputs.dims import DynamicDim
@@ -36,8 +32,8 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_data, check_dense
 from onnxpatch.onnxfile.limits import peak_of_process
 from onnxpatch.patching.forward_state import Snapshot
+from onnxpatch.verification.beyond_inputs import changes_of_a_call
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.data_changes import MAGNITUDES, scaled
 from onnxpatch.verification.data_search import DataSearch, equal
 from onnxpatch.verification.decided_sizes import decided_sizes
@@ -45,49 +41,6 @@ from onnxpatch.verification.eager import Answer, Eager, Flatten
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.size_search import size_probes
-
-_MOST = 3  # that are named
-
-
-def changes_of_a_call(eager: Eager, values: Sequence[object], first: Answer) -> list[str]:
-    """What a call changes that the next one reads: `hidden (model.py:12)`; [] where the second answer is the same.
-
-    first: the answer of the last call, to the same values, after which the model's state was left as it was.
-    """
-    second, names = eager.again(values)
-    if first.outputs is None or second.outputs is None:
-        return []
-    if all(one.ok for one in compare_all([""] * len(first.outputs), first.outputs, second.outputs)):
-        return []
-    ran = first.taken.lines if first.taken is not None else set()
-    lines = [(name, _line(eager.sides.functions, ran, name.rpartition(".")[2])) for name in names[:_MOST]]
-    said = [f"{name} ({line})" if line else name for name, line in lines]
-    return said or ["something that is no attribute of a module"]
-
-
-def _line(functions: Sequence[Function], ran: Collection[tuple[int, int]], name: str) -> str:
-    """The line that ran on which a function of the model assigns an attribute or writes into it."""
-    for function in functions:
-        source = source_of(function.code) if name in function.code.co_names else None
-        for node in source.nodes if source is not None else ():
-            line = getattr(node, "lineno", 0)
-            if (function.number, line) in ran and name in (
-                *(attribute for attribute, *_ in stored(node)),
-                _in_place(node),
-            ):
-                return f"{function.code.co_filename}:{line}"
-    return ""
-
-
-def _in_place(node: ast.AST) -> str:
-    """The attribute that a call such as `self.hidden[0].add_(1)` writes into."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_")):
-        return ""
-    target = node.func.value
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    return target.attr if isinstance(target, ast.Attribute) else ""
-
 
 _SIZES = 8  # probes at other sizes, however many branches there are
 _LAST_QUESTIONS = 24  # for a dimension without a probe at another size
@@ -167,7 +120,7 @@ class Reference:
     sizes that a dropped guard names; it has to be unpatched at both times.
     decisions: the Python branches that it takes at the example; None where they could not be watched. names: of the
     tensors of its output, where a cache is among them. changes: what a call keeps, where the next one answers
-    otherwise.
+    otherwise. kept: the same where it does not.
     """
 
     def __init__(
@@ -201,7 +154,7 @@ class Reference:
         if example.outputs is None:
             raise InputError(f"the model itself refuses the example: {example.error}{remedy(example.error or '')}")
         self.names = self.eager.names
-        self.changes = changes_of_a_call(self.eager, inputs.values(), example)
+        self.changes, self.kept = changes_of_a_call(self.eager, inputs.values(), example)
         given = [self._given(one, f"data[{i}]") for i, one in enumerate(data)]
         self.oracle = Oracle(self.eager, inputs, dims, budget, operations)
         if self.decisions is not None and self.decisions.converts:

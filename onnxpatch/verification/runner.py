@@ -19,6 +19,7 @@ from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.checks import Checked, RightWithin
 from onnxpatch.results.closeness import closeness
 from onnxpatch.results.report import Report
+from onnxpatch.verification.beyond_inputs import beyond_inputs
 from onnxpatch.verification.comparison import TOLERANCE
 from onnxpatch.verification.eager import Eager, tells
 from onnxpatch.verification.findings import (
@@ -38,7 +39,6 @@ from onnxpatch.verification.untried import untried
 
 Progress = Callable[[str, int, int], None]
 _UNFED = "output {!r} does not depend on the input: what computes it has no ONNX form, and it is the example's result"
-_WRONG_AT_NONE = "wrong at {} = 0, which the model takes: the file is for 1 and more"
 _MORE_DRAWS = 2  # further runs of a probe, for a graph that draws random numbers
 _TIMES_EAGER = 4  # what eager took at most: a runtime keeps memory that it may use again
 _NAMED = 5  # inputs that were not tried
@@ -76,14 +76,21 @@ def run(
         joined,
         untried=never_ran or [],
         first_call=reference.changes,
+        wrong_at_zero=[name for name, _, right in at_none if not right],
         sides_recorded=never_ran is not None,
-        notes=[*joined.notes, *names_of_one_size(reference), *_too_large(reference), *_wrong_at_none(at_none)],
+        notes=[*joined.notes, *names_of_one_size(reference), *_too_large(reference), *_beyond(joined, reference)],
         dimensions={dim.name: dim.size for dim in reference.dims},
         refused=reference.oracle.refused,
         first_refusal=reference.oracle.first_refusal,
         seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
         memory=reference.bytes,
     )
+
+
+def _beyond(joined: Report, reference: Reference) -> list[str]:
+    """What a right file has as it was, whatever the inputs tell."""
+    strides = reference.decisions.strides if reference.decisions is not None else ()
+    return beyond_inputs(reference.eager.sides, reference.probes, reference.kept, strides) if joined.ok else []
 
 
 def _at_none(
@@ -95,10 +102,6 @@ def _at_none(
         if probe is not None and limits.admits(probe.sizes):
             checks = (check_at(graph, feed, probe, reference.eager, TOLERANCE) for graph in graphs)
             yield dim.name, probe, all(check.ok for check in checks)
-
-
-def _wrong_at_none(at_none: Sequence[tuple[str, Probe, bool]]) -> list[str]:
-    return [_WRONG_AT_NONE.format(name) for name, _, right in at_none if not right]
 
 
 def _telling(

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import os
+import random
+import re
+import time
+from pathlib import Path
 
 import onnx
 import pytest
@@ -19,9 +25,10 @@ from onnxpatch.results.checks import Checked, Untried
 from onnxpatch.results.report import Report
 from onnxpatch.results.report_text import headline, text
 from onnxpatch.testing import assert_exports
+from onnxpatch.verification.beyond_inputs import beyond_inputs, changes_of_a_call
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Budget
-from onnxpatch.verification.reference import Reference, changes_of_a_call
+from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.untried import untried
 
 
@@ -94,10 +101,10 @@ class Remembers(nn.Module):
 def _kept_by_a_call(way: str) -> list[str]:
     model = Remembers(way).eval()
     eager = Eager(model, Inputs(model, ARGS))
-    return changes_of_a_call(eager, list(ARGS), eager.ask(list(ARGS), restored=False))
+    return changes_of_a_call(eager, list(ARGS), eager.ask(list(ARGS), restored=False))[0]
 
 
-@pytest.mark.parametrize("way, name, line", [("attribute", "hidden", 85), ("buffer", "count", 88)])
+@pytest.mark.parametrize("way, name, line", [("attribute", "hidden", 92), ("buffer", "count", 95)])
 def test_what_the_second_call_reads_is_named_with_its_line(way, name, line):
     (found,) = _kept_by_a_call(way)
     assert found.startswith(f"{name} (") and found.endswith(f":{line})"), found
@@ -258,9 +265,9 @@ def test_an_empty_cache_is_compared_and_a_file_that_is_wrong_there_says_so() -> 
 
     args, free = (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({}, {1: "p"})
     report = onnxpatch.export(Rows(), args, None, dynamic_shapes=free, exporter="trace")
-    assert report.ok and report.notes == ["wrong at p = 0, which the model takes: the file is for 1 and more"]
+    assert report.ok and report.wrong_at_zero == ["p"] and "right for p >= 1 (wrong at 0) only, at " in headline(report)
     bounded = ({}, {1: torch.export.Dim("p", min=1, max=99)})
-    assert onnxpatch.export(Rows(), args, None, dynamic_shapes=bounded, exporter="trace").notes == []
+    assert onnxpatch.export(Rows(), args, None, dynamic_shapes=bounded, exporter="trace").wrong_at_zero == []
 
 
 @pytest.mark.exports
@@ -271,3 +278,56 @@ def test_a_side_that_an_empty_cache_alone_takes_is_tried() -> None:
 
     args, free = (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), ({}, {1: "p"})
     assert onnxpatch.export(Joined(), args, None, dynamic_shapes=free, exporter="trace").covered
+
+
+MADE: dict[int, int] = {}
+
+
+class Beside(nn.Module):
+    """Reads what no input tells, in each of the ways that are known; each line ends with what is said of it."""
+
+    calls = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.last = None, None
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if self.table is None or len(self.table) < len(x):
+            self.table = torch.ones(len(x))  # keeps for the next call: table
+        self.last = x
+        MADE[len(x)] = 1  # keeps for the next call: MADE
+        type(self).calls += 1  # keeps for the next call: calls
+        if time.time() < 3:  # reads the clock
+            x = x + 1
+        if os.environ.get("SUCH"):  # reads the environment
+            x = x + 1
+        if random.random() > 1:  # draws Python's random numbers
+            x = x + 1
+        if not x.is_contiguous():  # asks how an input lies in memory
+            x = x + 1
+        if x is y:  # asks whether two inputs are one tensor
+            x = x + 1
+        z = x + y
+        if z.is_contiguous():
+            z = z + self.last
+        return z * _ramp(len(x))[:, None] * self.table[: len(x), None]
+
+
+@functools.lru_cache  # keeps for the next call: what functools.cache has
+def _ramp(n: int) -> torch.Tensor:
+    return torch.arange(n).float()
+
+
+def test_what_is_read_beside_the_inputs_is_named_by_line() -> None:
+    model = Beside().eval()
+    inputs = Inputs(model, (torch.randn(4, 3), torch.randn(4, 3)))
+    dims = dynamic_dims(inputs, shapes.read(inputs, ({0: "n"}, {0: "n"}), None, None, "trace"))
+    reference = Reference(model, inputs, dims, Budget())
+    assert reference.decisions is not None and reference.changes == []
+    said = beyond_inputs(reference.eager.sides, reference.probes, reference.kept, reference.decisions.strides, most=9)
+    found = {int(line) for one in said for line in re.findall(r"test_untried.py:(\d+)", one)}
+    lines = enumerate(Path(__file__).read_text().splitlines(), 1)
+    wanted = {n: kind[1] for n, line in lines if (kind := re.search("  # ((keeps|reads|draws|asks) [^:]*)", line))}
+    assert found == set(wanted), said
+    assert {one.partition(": ")[0] for one in said} == {f"the forward {kind}" for kind in wanted.values()}
