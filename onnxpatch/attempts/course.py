@@ -27,6 +27,7 @@ from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.diagnosis.operator_support import translated_by_dynamo
 from onnxpatch.diagnosis.proposals import fewest
 from onnxpatch.errors import ExportError, VerificationError
+from onnxpatch.exporters.exported import OUT_OF_TORCH
 from onnxpatch.exporters.request import OpsetNotWritten
 from onnxpatch.messages.text import WIDTH
 from onnxpatch.results.checks import attempt_lines
@@ -173,12 +174,16 @@ def _what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds
         if log.failed and log.failed[0].branch and not (first.branches or first.plain):
             return _first_that_fit(f"{replace(first, branches=True).call(log.shared.request)} exports both branches")
         return _first_that_fit(f"{first.call(log.shared.request)} without attempts='asked' tries other ways")
+    if OUT_OF_TORCH in str(getattr(log.error, "args", ("",))[0]):
+        return "write what NumPy computes there with torch's functions"
     # The trace exporter is no way out for torch.jit.script's errors, nor for itself.
     if first.exporter == "dynamo" and "trace" not in exporters:
         return _first_that_fit("onnxpatch.export(model, ..., exporter='auto') goes on with the trace exporter")
     operator = next((one.operator for one in log.failed if one.operator), "")
     if first.exporter == "trace" and "dynamo" not in exporters and translated_by_dynamo(operator):
         return _first_that_fit(f"onnxpatch.export(model, ..., exporter='dynamo'): that exporter translates {operator}")
+    if first.exporter == "trace" and "dynamo" not in exporters and not operator:
+        return _first_that_fit("onnxpatch.export(model, ..., exporter='auto') tries the dynamo exporter as well")
     return _WHY
 
 

@@ -36,13 +36,14 @@ _QUANTIZED = (
     "takes statically quantized layers"
 )
 _FLOAT = "; or export the float model, and quantize the file with onnxruntime.quantization"
+OUT_OF_TORCH = "stay in torch: NumPy's numbers would be constants of the graph"
 _REMEDIES = {
     "but tracing inferred a static shape of": "; a line of the model fixes that size while it is exported: "
     "onnxpatch.doctor names it; or leave that axis out of dynamic_shapes",
     "operator 'quantized::": _FLOAT.replace("or ", ""),
     "might be aliasing": _COPY,
     "do not support aliasing": _COPY,
-    "is not supported for tensor subclasses": "; stay in torch: NumPy's numbers would be constants of the graph",
+    "is not supported for tensor subclasses": f"; {OUT_OF_TORCH}",
     "Not for non-boolean input": "; `not n` or `~n` of a number stands in compiled code: write n == 0 or "
     "-n - 1 there, or export the nn.Module itself, where a patch writes it",
     "Tracer cannot set value trace for type": "; a scripted part gives out a number: let it return a tensor, or "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import torch
@@ -127,6 +128,27 @@ def test_where_nothing_helps_the_first_error_is_raised_with_all_that_was_tried(t
     with pytest.raises(onnxpatch.ExportError) as caught:
         onnxpatch.export(Odd().eval(), X, tmp_path / "m.onnx", exporter="trace")
     assert "attempts were made" not in str(caught.value)
+
+
+class OutOfTorch(nn.Module):
+    """NumPy computes it: a trace keeps the example's numbers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(np.apply_along_axis(np.sort, 1, x.numpy()))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize(
+    ("exporter", "advice"),
+    [
+        ("dynamo", "write what NumPy computes there with torch's functions"),
+        ("trace", "onnxpatch.export(model, ..., exporter='auto') tries the dynamo exporter as well"),
+    ],
+)
+def test_what_to_type_where_numpy_computes(exporter: onnxpatch.Exporter, advice: str) -> None:
+    with pytest.raises((onnxpatch.ExportError, onnxpatch.VerificationError)) as caught:
+        onnxpatch.export(OutOfTorch().eval(), X, exporter=exporter, dynamic_shapes=ROWS)
+    assert str(caught.value).splitlines()[-1].startswith(f"next: {advice}")
 
 
 def test_auto_takes_the_other_exporter(tmp_path: Path) -> None:
