@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.cond import BY_DATA, MADE_UP, free_symbols
+from onnxpatch._torch.cond import BY_DATA, MADE_UP, free_symbols, is_long
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch._torch.traced_shapes import ARITHMETIC, FakeResults, declared_size, result_shape
@@ -28,6 +28,8 @@ from onnxpatch.process import undone
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 _SAME = ("prim::NumToTensor", "aten::Int", "aten::Float", "aten::Bool", "aten::ScalarImplicit", "aten::IntImplicit",
          "aten::FloatImplicit", "aten::item", "aten::detach", "aten::clone")  # fmt: skip
+
+_MOST_PARTS = 60  # of an expression; Swin's and DETR's have fewer
 
 _SIZES: dict[str, Callable[..., Any]] = {
     "aten::size": lambda x, *dim: x.shape[dim[0]] if dim else list(x.shape),
@@ -108,6 +110,7 @@ class _Sizes:
         self._shared = FakeResults()
         self._static: dict[tuple[tuple[int, ...], torch.dtype], torch.Tensor] = {}
         self._known: dict[int, Any] = {}
+        self._symbols: dict[Any, Any] = {}
         self._state: Any = None
         self._inputs: dict[int, tuple[int, frozenset[int] | None]] = {}
 
@@ -172,7 +175,29 @@ class _Sizes:
             # What cannot be run again does not spoil the rest: a tensor of unknown sizes still has its dimensions.
             results = [self._with_other_sizes(node, self._anything(output)) for output in outputs]
         for output, result in zip(outputs, results, strict=True):
-            self._known[output.unique()] = self._shared.tensor(result)
+            self._known[output.unique()] = self._shared.tensor(self._shortened(result))
+
+    def _shortened(self, result: Any) -> Any:
+        """The same with a symbol of its own for every long expression, the same one wherever it stands.
+
+        Expressions that go from layer to layer (windows of windows) double with each, and torch simplifies them at
+        every operator: minutes for an answer that says "dynamic".
+        """
+        if isinstance(result, torch.SymInt):
+            return self._symbol_for(result)
+        if not isinstance(result, torch.Tensor) or not any(is_long(size, _MOST_PARTS) for size in result.shape):
+            return result
+        with self._world.running():
+            return result.new_empty([self._symbol_for(size) for size in result.shape])
+
+    def _symbol_for(self, size: Any) -> Any:
+        if not is_long(size, _MOST_PARTS) or (example := size.node.hint) is None:
+            return size
+        if size.node.expr not in self._symbols:
+            like = torch.empty(1, device="meta").expand(example)
+            number = BY_DATA // 2 + len(self._symbols)
+            self._symbols[size.node.expr] = self._world.fake(like, frozenset({0}), number).shape[0]
+        return self._symbols[size.node.expr]
 
     def _results(self, value: Any, node: Any) -> list[object]:
         if value.unique() in self._inputs:

@@ -47,3 +47,23 @@ def test_an_unknown_length_leaves_the_other_sizes_known() -> None:
     x, axes = torch.ones(2, 4, 3, 5), ({0: "b"}, None)
     onnxpatch.export(AsksAfterChoosing().eval(), (x, torch.tensor(2)), dynamic_shapes=axes, exporter="trace")
     assert KNOWN == [None, 4, 3, 5, None, 4, None, 5]
+
+
+class AsksAfterWindowsOfWindows(nn.Module):
+    """The expression of its size is five times as long with each round: a million parts."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[0]
+        for _ in range(9):
+            n = (n // 4 + 1) * (n // (n // 4 + 1)) + n // 3
+            x = torch.cat([x, x])[:n]
+        if torch.jit.is_tracing():
+            KNOWN[:] = [static_number(size) for size in (n, n - x.shape[0], x.shape[1])]
+        return x + 1
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_long_expressions_are_not_worked_out() -> None:
+    model, x = AsksAfterWindowsOfWindows().eval(), torch.ones(64, 2)
+    onnxpatch.export(model, (x,), dynamic_shapes=({0: "b"},), exporter="trace", check=False, max_seconds=60)
+    assert KNOWN == [None, 0, 2]
