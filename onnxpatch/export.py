@@ -219,12 +219,12 @@ def _refuse_training(request: ExportRequest) -> None:
     others = [] if "training" in request.options else other_in_eval(request.model)
     if others:
         path, module = others[0]
-        where = f"{path} ({type(module).__name__})" if path else "its forward"
+        where = f"{path!r}, a {type(module).__name__}" if path else "its forward"
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise InputError(
             f"{type(request.model).__name__} is in training mode, where outputs are random or depend on the batch "
-            f"({where}{more}): call model.eval() first (and before torch.export.export, if you call that), or "
-            "check=False to export it as it is"
+            f"({where}{more}): call model.eval() first (before torch.export.export, where you use that), or pass "
+            "check=False to export it in training mode, not compared"
         )
 
 

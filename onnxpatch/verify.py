@@ -36,7 +36,9 @@ from onnxpatch.versions import versions
 
 _log = logging.getLogger("onnxpatch")
 
-_ADVICE = "onnxpatch.export(model, ...) compares before it writes; onnxpatch.doctor(model, ...) says what is at fault"
+_ADVICE = (
+    "onnxpatch.export(model, ...) writes no file that is wrong; onnxpatch.doctor(model, ...) says what is at fault"
+)
 _COMPARE = "the file is quantized or in float16: compare='cosine' (or 'top1', 'relative') says how far it is off"
 _CLOSER = "quantize by channel, leave out the first and last layers, give real inputs as data=, or allow more"
 _CAPTURE = 600.0  # seconds for torch.export, which serves for its conditions alone here, and may never end

@@ -89,7 +89,7 @@ def _plain_is_hopeless(failed: Sequence[Failure]) -> bool:
     return any(one.on_data for one in patched) or any(one.kind == "wrong" or one.operator for one in untouched)
 
 
-_WHY = "onnxpatch.doctor(model, ...) names the smallest part at fault and tries cures"
+_WHY = "onnxpatch.doctor(model, ...) names the smallest part at fault and tries what would help"
 _TITLE = "next: "
 _SCRIPTED = (
     "onnxpatch.export(module, ...) with the nn.Module that was scripted: no patch acts in compiled code, and no part "
@@ -97,8 +97,8 @@ _SCRIPTED = (
 )
 
 _QUANTIZED_DYNAMICALLY = (
-    "export the float model, then onnxruntime.quantization.quantize_dynamic('m.onnx', 'int8.onnx'): torch's own layers "
-    "of that kind have no ONNX form"
+    "export the float model, then onnxruntime.quantization.quantize_dynamic('m.onnx', 'int8.onnx'): layers that "
+    "torch quantized dynamically have no ONNX form"
 )
 _OTHER_KERNELS = (
     "export(..., check=False), then onnxpatch.verify(..., compare='cosine'): the layers are quantized, and a runtime's "
@@ -173,18 +173,23 @@ def _what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds
     if not log.shared.several:
         if log.failed and log.failed[0].branch and not (first.branches or first.plain):
             return _first_that_fit(f"{replace(first, branches=True).call(log.shared.request)} exports both branches")
-        return _first_that_fit(f"{first.call(log.shared.request)} without attempts='asked' tries other ways")
+        return _first_that_fit("the same call without attempts='asked' goes on with other ways")
     if OUT_OF_TORCH in str(getattr(log.error, "args", ("",))[0]):
         return "write what NumPy computes there with torch's functions"
+    operator = next((one.operator for one in log.failed if one.operator), "")
+    return _first_that_fit(call) if (call := _by_the_other(first, exporters, operator)) else _WHY
+
+
+def _by_the_other(first: Attempt, exporters: Sequence[Exporter], operator: str) -> str:
+    """What the exporter that was not tried may do; "" where both were."""
     # The trace exporter is no way out for torch.jit.script's errors, nor for itself.
     if first.exporter == "dynamo" and "trace" not in exporters:
-        return _first_that_fit("onnxpatch.export(model, ..., exporter='auto') goes on with the trace exporter")
-    operator = next((one.operator for one in log.failed if one.operator), "")
-    if first.exporter == "trace" and "dynamo" not in exporters and translated_by_dynamo(operator):
-        return _first_that_fit(f"onnxpatch.export(model, ..., exporter='dynamo'): that exporter translates {operator}")
-    if first.exporter == "trace" and "dynamo" not in exporters and not operator:
-        return _first_that_fit("onnxpatch.export(model, ..., exporter='auto') tries the dynamo exporter as well")
-    return _WHY
+        return "onnxpatch.export(model, ..., exporter='auto') goes on with the trace exporter"
+    if first.exporter != "trace" or "dynamo" in exporters:
+        return ""
+    if translated_by_dynamo(operator):
+        return f"onnxpatch.export(model, ..., exporter='dynamo'): that exporter translates {operator}"
+    return "" if operator else "onnxpatch.export(model, ..., exporter='auto') tries the dynamo exporter as well"
 
 
 def _of_compiled_code(model: torch.nn.Module, wrong: bool) -> str:

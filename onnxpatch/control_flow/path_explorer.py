@@ -209,7 +209,7 @@ class PathExplorer:
         on_sizes = condition is not None
         grows = times >= _ROUNDS_ON_SIZES and operations(condition) > _LONG_CONDITION
         if on_sizes and (grows or times >= self.capture.max_paths):  # each of them is a path of its own
-            raise loop_refusal(self.capture, site, "every round compares a Python number with one from the input")
+            raise loop_refusal(self.capture, site, "its condition compares a Python number with one from the input")
         if not on_sizes and times >= _DECISIONS_OF_A_LOOP:
             self._while_sites.add(site)  # this run goes on to its end; then the search starts over
             self.restart = True

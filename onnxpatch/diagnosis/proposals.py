@@ -155,7 +155,7 @@ def propose(
         found.append(
             Proposal("none", "", "nothing that was tried cures it: no registered patch, no option, no other exporter")
         )
-        text = "give the class an ONNX form of its own: a method decorated with onnxpatch.onnx_forward"
+        text = "give the class a forward for the export alone: a method decorated with onnxpatch.onnx_forward"
         found.append(Proposal("decorator", "onnx_forward", text))
     return found
 

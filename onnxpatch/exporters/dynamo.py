@@ -144,8 +144,8 @@ def _refuse_another_opset(request: ExportRequest, program: Any) -> None:
     made = program.model.opset_imports.get("", request.opset)
     if made != request.opset:
         raise OpsetNotWritten(
-            f"the dynamo exporter cannot write {type(request.model).__name__} in opset {request.opset}: what it writes "
-            f"has opset {made}. Ask for opset {made}, or for exporter='trace'"
+            f"the dynamo exporter cannot write {type(request.model).__name__} in opset {request.opset}, and "
+            f"writes {made}: pass opset_version={made}, or exporter='trace' for older ones"
         )
 
 

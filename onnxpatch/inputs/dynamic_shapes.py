@@ -104,7 +104,7 @@ def _misnamed(inputs: Inputs, dynamic_shapes: Mapping[Any, ShapesSpec], missing:
     names = list(inputs.arguments)
     if all(isinstance(axis, int) for axis in dynamic_shapes):
         return (
-            f"dynamic_shapes={dynamic_shapes!r} has axes, but no argument that they are of: write "
+            f"dynamic_shapes={dynamic_shapes!r} does not say of which argument these axes are: write "
             f"({dynamic_shapes!r},) for the first argument, or {{{names[0] if names else 'x'!r}: {dynamic_shapes!r}}}"
         )
     said = f"dynamic_shapes names {', '.join(map(repr, missing))}, but the call gives only "

@@ -212,9 +212,10 @@ def bind(model: torch.nn.Module, args: tuple[object, ...], kwargs: Kwargs) -> di
     try:
         return dict(sig.bind(*args, **kwargs).arguments)
     except TypeError as error:
+        said = str(error).replace(": ", " ")
         raise InputError(
-            f"the arguments do not fit {type(model).__name__}.forward{_signature_text(sig)}: {error}. "
-            "Give positional ones in args=, keyword ones in kwargs=."
+            f"the arguments do not fit {type(model).__name__}.forward{_signature_text(sig)}: {said}: "
+            "give positional arguments in args=, keyword ones in kwargs="
         ) from None
 
 

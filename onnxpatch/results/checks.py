@@ -94,7 +94,7 @@ class Checked:
             return f"{where}: {self.error or self.status}"
         place = ""
         if wrong.first_index is not None:
-            place = f", first at {list(wrong.first_index)}: {wrong.found!r} for {wrong.expected!r}"
+            place = f", first at {list(wrong.first_index)}: {wrong.found!r}, eager has {wrong.expected!r}"
         return f"{where}: output {wrong.name!r}: {wrong.reason}{place}"
 
 

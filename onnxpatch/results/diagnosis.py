@@ -24,7 +24,7 @@ _OPSET = 18  # that `export` takes unless told otherwise
 _ORDER = {"patch": 0, "branches": 1, "exporter": 2}
 
 _HEADLINES = {
-    "refused": "the exporter makes no graph of it",
+    "refused": "the exporter cannot export it",
     "silent": "exports without an error, but the graph is wrong",
     "slow": "does not finish exporting in the time allowed",
     "right": "exports right without patches, and wrong with them",

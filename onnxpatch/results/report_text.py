@@ -70,7 +70,7 @@ def _row(check: Checked) -> tuple[str, ...]:
 def _headline(report: Outcome) -> str:
     file = report.file or "the exported graph"
     if report.verdict == "refused":
-        return f"{file}: REFUSED, {report.exporter} makes no graph of {report.model} (opset {report.opset})"
+        return f"{file}: REFUSED, {report.exporter} cannot export {report.model} (opset {report.opset})"
     if report.verdict == "unchecked":
         return ", ".join([f"{file}: unchecked, nothing was compared", *_cost(report)])
     right, runs = sum(check.status == "right" for check in report.checks), len(report.checks)
@@ -81,7 +81,7 @@ def _headline(report: Outcome) -> str:
         return f"{file}: {_how_wrong(report)}"
     if report.first_call:
         kept = ", ".join(report.first_call)
-        return f"{file}: right for the first call{_numbers(report)}; the next one reads what it changes: {kept}"
+        return f"{file}: right for the first call only{_numbers(report)}; later calls read what it changes: {kept}"
     if report.untried:
         said = f"{file}: {_where_tried(report)}"
         whole = f"{said}: {_takes_it(report)}"
@@ -118,7 +118,7 @@ def _within(report: Outcome) -> str:
 
 
 def _takes_it(report: Outcome) -> str:
-    return "hand over data= that takes it" + ("" if "branches=True" in report.call else ", or branches=True")
+    return "pass data= that reaches that side" + ("" if "branches=True" in report.call else ", or branches=True")
 
 
 def _numbers(report: Outcome) -> str:
@@ -180,7 +180,7 @@ def _way(report: Outcome) -> list[str]:
     if len(report.attempts) < 2 or not report.call or report.call.endswith("(model, ...)"):
         return []  # a bare call makes the same attempts again
     made = next((number for number, one in enumerate(report.attempts, 1) if one.delivered), len(report.attempts))
-    return [f"attempt {made} of {len(report.attempts)} made it; next time: {report.call}"]
+    return [f"attempt {made} of {len(report.attempts)} worked; next time: {report.call}"]
 
 
 def _fitting(title: str, parts: Sequence[str]) -> list[str]:
@@ -233,12 +233,12 @@ def _others(attempts: Sequence[str]) -> str:
 
 def _causes(report: Outcome) -> list[tuple[str, str]]:
     """(what is at fault, the user's line) of each specialized dimension and lost condition."""
-    drawn = "it draws random numbers, as the model does: their outputs differ, and no comparison tells what is right"
+    drawn = "file and model both draw random numbers, so they differ, and no comparison can tell what is right"
     causes = [(drawn, one if ".py:" in one else "") for one in report.draws[:1]]
     causes += [(f"dimension {f.dimension} {f.where}{_place(f.op, f.node)}", f.source) for f in report.frozen]
     for guard in (guard for guard in report.guards if guard.harmful):
         sizes = ", ".join(f"{name}={size}" for name, size in guard.sizes.items())
-        said = f"the export assumed {guard.expression}, which is not so at {sizes}; eager runs there"
+        said = f"the export assumed {guard.expression}, which is not so at {sizes}, where eager works"
         causes.append((said + _place("", guard.node), guard.source))
     return causes
 
@@ -260,7 +260,7 @@ def every_finding(report: Outcome) -> list[str]:
         left_out = f"{counted(report.refused, 'size')} at which the model itself raises, left out"
         lines.append(f"{left_out}; the first: {report.first_refusal}")
     lines += map(_never_ran, report.untried)
-    lines += [f"right for the first call: the next one reads {one}, which it changes" for one in report.first_call]
+    lines += [f"right for the first call only: later calls read {one}, which it changes" for one in report.first_call]
     lines += [f"replaced while exporting: {one}" for one in replaced(report)]
     return [relative(line) for line in [*lines, *report.notes, *_next(report.advice)]]
 

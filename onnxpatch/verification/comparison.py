@@ -106,7 +106,7 @@ def _floats(
     if odd.any():
         return _first(head, wrong, want, got, NON_FINITE)
     if wrong.any():
-        reason = f"relative error {absolute / largest:.3g}, at most {tolerance:g} is right"
+        reason = f"relative error {absolute / largest:.3g} (limit {tolerance:g})"
         if absolute <= tolerance * largest:
             reason = f"relative error {absolute / largest:.3g}, which is much in a column of small numbers"
         return _first(head, wrong, want, got, reason)

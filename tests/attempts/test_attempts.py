@@ -83,7 +83,7 @@ def test_three_attempts_a_patch_left_out_then_branches(spoilt: onnxpatch.Registr
     assert __file__ in first.line
     assert (
         "attempt 1: refused" in report.table()
-        and "attempt 3 of 3 made it; next time: onnxpatch.export(model, ...," in str(report)
+        and "attempt 3 of 3 worked; next time: onnxpatch.export(model, ...," in str(report)
     )
     again = onnxpatch.export(
         model, X, tmp_path / "m.onnx", exporter="trace", registry=spoilt, exclude="raises", branches=True

@@ -32,7 +32,7 @@ def test_a_wrong_export_ends_with_1_and_leaves_no_file(place):
     assert not (place / "frozen.onnx").exists()
     done = run("export", *given)
     assert done.exit_code == 0, done.output
-    assert "attempt 2 of 2 made it; next time: onnxpatch export ..." in done.output and (place / "frozen.onnx").exists()
+    assert "attempt 2 of 2 worked; next time: onnxpatch export ..." in done.output and (place / "frozen.onnx").exists()
 
 
 def test_a_wrong_file_is_found_by_verify(place):
@@ -62,7 +62,7 @@ def test_a_refused_export_has_a_report_and_a_page(place):
     page = (place / "odd.html").read_text()
     assert 'id="verdict">refused' in page and "linalg_ldl_factor" in page
     assert run("export", *given, "--markdown").stdout.startswith(
-        "### model.onnx: REFUSED, trace makes no graph of Odd (opset 18)"
+        "### model.onnx: REFUSED, trace cannot export Odd (opset 18)"
     )
     assert run("export", *given).stdout == ""
 

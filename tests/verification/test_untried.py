@@ -53,7 +53,7 @@ def test_a_side_that_never_ran_is_said_first(tmp_path, monkeypatch):
     assert one.side == "x.shape[0] > 123456789" and one.place.endswith(" in forward")
     assert around(one.place.rpartition(" in ")[0])
     assert "where tried" in headline(report) and "never ran: " in headline(report) and one.side in headline(report)
-    assert "hand over data= that takes it, or branches=True" in text(report)
+    assert "pass data= that reaches that side, or branches=True" in text(report)
     assert report.to_dict()["covered"] is False and report.to_dict()["untried"][0]["side"] == one.side
     said = {entry.key: entry.value for entry in onnx.load(file).metadata_props}[UNTRIED]
     assert one.side in json.loads(said)[0]
@@ -71,7 +71,7 @@ def test_the_first_line_keeps_its_width():
     side = Untried("to/" + "model" * 9 + ".py:344 in forward", "q", "w.abs().max() > 1.5", "example")
     report = Report("m.onnx", "M", checks=[Checked("onnxruntime", "example", "example", {})], untried=[side, side])
     assert headline(report).endswith("w.abs().max() > 1.5, and 1 more")
-    assert text(report).splitlines()[-1] == "next: hand over data= that takes it, or branches=True"
+    assert text(report).splitlines()[-1] == "next: pass data= that reaches that side, or branches=True"
 
 
 def test_what_is_required_is_checked_first():

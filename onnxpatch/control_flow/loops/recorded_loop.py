@@ -78,8 +78,8 @@ def loop_refusal(refusals: Refusals, site: Site, found: str) -> BranchError:
     return refusals.refusal(
         site,
         f"a loop whose number of rounds depends on the input: {found}",
-        remedy="put its body into a function marked @onnxpatch.scan (rows that depend on the ones before), "
-        "@onnxpatch.each (rows that do not) or @onnxpatch.while_loop, or write it for the whole tensor",
+        remedy="put its body into a function marked @onnxpatch.scan (a round uses the one before), "
+        "@onnxpatch.each (a round uses no other) or @onnxpatch.while_loop, or write it for the whole tensor",
     )
 
 
