@@ -74,8 +74,8 @@ class ExportRequest:
         refuse_no_module(model)
         if isinstance(model, torch.jit.ScriptModule) and exporter == "dynamo":
             raise ScriptedModelError(
-                "the dynamo exporter cannot read a scripted or traced model: ask for exporter='trace', which takes many "
-                "of them (exporter='auto' picks it by itself), or pass the nn.Module that was scripted"
+                "the dynamo exporter cannot read a scripted or traced model: ask for exporter='trace', which takes "
+                "many of them (exporter='auto' picks it by itself), or pass the nn.Module that was scripted"
             )
         opset = OPSET if opset_version is None else opset_version
         check_opset(opset)
