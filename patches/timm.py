@@ -6,6 +6,7 @@ dynamic height and width that is most of the time of an export.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ WRITTEN_FOR = "timm 1.0.31"
 
 LINK = "https://github.com/huggingface/pytorch-image-models/issues/1844"
 SLOW = "exporting with dynamic height and width takes minutes: sizes nested in paddings, a mask written slice by slice"
+_row = functools.partial(patch, why=SLOW, link=LINK)
 _MODELS = "timm.models"
 _WINDOWED = ("swin_transformer", "swin_transformer_v2", "swin_transformer_v2_cr", "davit", "gcvit")
 # Blocks with the same `_attn`.
@@ -64,11 +66,9 @@ def _proof_in_davit(other: str) -> Proof:
     )
 
 
-@patch(
+@_row(
     *(f"{_MODELS}.{module}.window_partition" for module in _WINDOWED),
     name="timm-window-partition",
-    why=SLOW,
-    link=LINK,
     when=When(exporters=("dynamo",)),
     proof=_proof_in_davit("timm-window-reverse"),
 )
@@ -80,11 +80,9 @@ def window_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pa
     return partition(x, (high, wide), x.shape[2] // wide).unflatten(1, (high, wide))
 
 
-@patch(
+@_row(
     *(f"{_MODELS}.{module}.window_reverse" for module in _WINDOWED),
     name="timm-window-reverse",
-    why=SLOW,
-    link=LINK,
     when=When(exporters=("dynamo",)),
     proof=_proof_in_davit("timm-window-partition"),
 )
@@ -104,11 +102,9 @@ def window_reverse(
     return merge(windows.flatten(1, 2), (high, wide), (height // high, width // wide))
 
 
-@patch(
+@_row(
     *(f"{_MODELS}.{module}.{name}" for module, name in _BLOCKS),
     name="timm-swin-block",
-    why=SLOW,
-    link=LINK,
     when=When(
         exporters=("dynamo", "trace"),
         bodies={
@@ -117,12 +113,7 @@ def window_reverse(
             "get_attn_mask": {KnownBody("ded0a17b976e", WRITTEN_FOR), KnownBody("f94db34fc30a", WRITTEN_FOR)},
         },
     ),
-    proof=Proof(
-        _blocks,
-        _maps,
-        leaner=("dynamo", "trace"),
-        unchanged="fixed sizes",
-    ),
+    proof=Proof(_blocks, _maps, leaner=("dynamo", "trace"), unchanged="fixed sizes"),
 )
 class _SwinBlock:
     """Attention in the windows of a map that is shifted, then padded."""
@@ -134,11 +125,9 @@ class _SwinBlock:
         return _within_windows(self, x)
 
 
-@patch(
+@_row(
     f"{_MODELS}.swin_transformer_v2_cr.SwinTransformerV2CrBlock",
     name="timm-swin-cr-block",
-    why=SLOW,
-    link=LINK,
     when=When(
         exporters=("dynamo", "trace"),
         bodies={
@@ -146,12 +135,7 @@ class _SwinBlock:
             "get_attn_mask": {KnownBody("95172cd6832e", WRITTEN_FOR)},
         },
     ),
-    proof=Proof(
-        _cr_block,
-        _maps,
-        leaner=("dynamo", "trace"),
-        unchanged="fixed sizes",
-    ),
+    proof=Proof(_cr_block, _maps, leaner=("dynamo", "trace"), unchanged="fixed sizes"),
 )
 class _SwinCrBlock:
     """The same in timm's other implementation of Swin V2."""

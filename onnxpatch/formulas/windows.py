@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-# transformers' forward reads whether a map was padded off this; it crops then, which is right without padding too.
-_PADDED = (0, 0, 0, 1, 0, 1)
 Pair = tuple[int, int]
 
 
@@ -112,13 +110,3 @@ def _edge_masks(window: Pair, shift: Pair) -> Tensor:
     columns = apart(wide, shift[1])[None, :, None, :].expand(high, wide, high, wide).reshape(area, area)
     # -100 and not -inf, as in Swin: trained weights have met this number.
     return torch.stack([torch.zeros_like(rows), columns, rows, rows | columns]) * -100.0
-
-
-class PaddedWindows:
-    """A mixin for layers over (B, H, W, C) that attend inside windows: transformers' Swin and its copies."""
-
-    window_size: int
-
-    def maybe_pad(self, hidden_states: Tensor, height: int, width: int) -> tuple[Tensor, tuple[int, ...]]:
-        """Pad always, by nothing where nothing is missing. The second result lets the caller crop again."""
-        return pad_to(hidden_states, (self.window_size, self.window_size)), _PADDED

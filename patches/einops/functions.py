@@ -6,8 +6,9 @@ ints is computed in an int type for which onnxruntime has one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.overrides import is_tensor_like
@@ -23,6 +24,9 @@ from onnxpatch.formulas.nodes import numbers
 
 _WHY = "einops in forward: a node for every size it touches (Shape, Gather, Concat), and slow transposes"
 _LINK = "https://github.com/pytorch/pytorch/issues/137629"
+_function = functools.partial(
+    patch, why=_WHY, link=_LINK, when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace"))
+)
 
 
 def planned(
@@ -87,19 +91,11 @@ def _images() -> list[tuple[torch.Tensor]]:
     return [(torch.randn(size),) for size in ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20), (0, 3, 8, 8))]
 
 
-@patch(
+@_function(
     "einops.rearrange",
     name="einops-rearrange-function",
-    why=_WHY,
-    link=_LINK,
-    when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")),
     proof=Proof(
-        _Patches,
-        _images,
-        fails=("trace",),
-        leaner=("dynamo",),
-        reason="cannot be reshaped",
-        unchanged="fixed sizes",
+        _Patches, _images, fails=("trace",), leaner=("dynamo",), reason="cannot be reshaped", unchanged="fixed sizes"
     ),
 )
 def rearrange(original: Callable[..., torch.Tensor], tensor: object, pattern: str, **lengths: object) -> torch.Tensor:
@@ -111,12 +107,9 @@ def rearrange(original: Callable[..., torch.Tensor], tensor: object, pattern: st
     return NotImplemented if found is None else rearranging.rearrange(*found)
 
 
-@patch(
+@_function(
     "einops.reduce",
     name="einops-reduce-function",
-    why=_WHY,
-    link=_LINK,
-    when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")),
     proof=Proof(_Pooled, _images, leaner=("dynamo", "trace")),
 )
 def reduce(
@@ -134,18 +127,10 @@ def reduce(
     return reducing.reduce(tensor, plan, reduction, given)
 
 
-@patch(
+@_function(
     "einops.repeat",
     name="einops-repeat-function",
-    why=_WHY,
-    link=_LINK,
-    when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")),
-    proof=Proof(
-        _Upsampled,
-        _images,
-        leaner=("dynamo", "trace"),
-        unchanged="fixed sizes",
-    ),
+    proof=Proof(_Upsampled, _images, leaner=("dynamo", "trace"), unchanged="fixed sizes"),
 )
 def repeat(original: Callable[..., torch.Tensor], tensor: object, pattern: str, **lengths: object) -> torch.Tensor:
     try:
@@ -158,12 +143,8 @@ def repeat(original: Callable[..., torch.Tensor], tensor: object, pattern: str, 
 _NARROW = (torch.uint8, torch.int8, torch.int16)  # ONNX allows Einsum of these, onnxruntime has no kernel
 
 
-class _Counted(torch.nn.Module):
+class _Counted(_CallsEinops):
     """Counts how often two things occur together, in bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        import einops  # noqa: F401  # loaded before the model is patched, as it is where a model's own module imports it
 
     def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         from einops import einsum
@@ -239,30 +220,24 @@ def _pooling() -> torch.nn.Module:
     return Reduce("b c (h p1) (w p2) -> b (h w) c", "max", p1=2, p2=2)
 
 
-def _layer_images() -> list[tuple[torch.Tensor]]:
-    # The last one is an empty batch, which einops takes and a -1 in a Reshape may not.
-    return [(torch.randn(size),) for size in ((2, 3, 8, 12), (3, 3, 16, 4), (1, 3, 4, 20), (0, 3, 8, 8))]
+_layer = functools.partial(patch, why=_LAYER_WHY, link=_ISSUE)
 
 
-@patch(
+def _layer_proof(build: Callable[[], torch.nn.Module], unchanged: Literal["fixed sizes"] | None = None) -> Proof:
+    reason = "symbolic for __getitem__"
+    return Proof(build, _images, fails=("script",), leaner=("dynamo", "trace"), reason=reason, unchanged=unchanged)
+
+
+def _own(cls_path: str) -> When:
+    """A subclass inherits pattern and forward; one with a forward of its own computes something else."""
+    return When(requires=("einops>=0.7",), subclasses=True, accepts=own_forward(cls_path))
+
+
+@_layer(
     "einops.layers.torch.Rearrange",
     name="einops-rearrange",
-    why=_LAYER_WHY,
-    link=_ISSUE,
-    when=When(
-        requires=("einops>=0.7",),
-        subclasses=True,
-        # A subclass inherits pattern and forward; one with a forward of its own computes something else.
-        accepts=own_forward("einops.layers.torch.Rearrange"),
-    ),
-    proof=Proof(
-        _patch_embedding,
-        _layer_images,
-        fails=("script",),
-        leaner=("dynamo", "trace"),
-        reason="symbolic for __getitem__",
-        unchanged="fixed sizes",
-    ),
+    when=_own("einops.layers.torch.Rearrange"),
+    proof=_layer_proof(_patch_embedding, unchanged="fixed sizes"),
 )
 class _RearrangeStandIn(Stepwise):
     @staticmethod
@@ -276,19 +251,11 @@ class _RearrangeStandIn(Stepwise):
             return rearranged_by(self, input)
 
 
-@patch(
+@_layer(
     "einops.layers.torch.Reduce",
     name="einops-reduce",
-    why=_LAYER_WHY,
-    link=_ISSUE,
-    when=When(requires=("einops>=0.7",), subclasses=True, accepts=own_forward("einops.layers.torch.Reduce")),
-    proof=Proof(
-        _pooling,
-        _layer_images,
-        fails=("script",),
-        leaner=("dynamo", "trace"),
-        reason="symbolic for __getitem__",
-    ),
+    when=_own("einops.layers.torch.Reduce"),
+    proof=_layer_proof(_pooling),
 )
 class _ReduceStandIn(Stepwise):
     @staticmethod

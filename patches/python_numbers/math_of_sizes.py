@@ -18,18 +18,17 @@ from onnxpatch.formulas.symbolic import as_float, as_tensor, symbolic
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
 LINK = "https://github.com/huggingface/transformers/issues/26790"
+_row = functools.partial(op, why=FROZEN, link=LINK)
 
 
 def _root(x: Tensor) -> Tensor:
     return x / math.sqrt(x.shape[1])
 
 
-@op(
+@_row(
     "math.sqrt",
     name="symbolic-sqrt",
-    why=FROZEN,
     reason="_sym_sqrt|relative error",
-    link=LINK,
     tries=lambda n: torch.ones(2, n),
     sizes=(6, 3, 11),
     case=_root,
@@ -47,12 +46,10 @@ def _halvings(x: Tensor) -> Tensor:
     return x / 2 ** int(math.log2(x.shape[1]))
 
 
-@op(
+@_row(
     "math.log2",
     name="symbolic-log2",
-    why=FROZEN,
     reason="relative error",
-    link=LINK,
     exporters=("trace",),
     # int() after log2 shows whether powers of two come out exactly.
     tries=lambda n: torch.ones(2, n),
@@ -73,12 +70,10 @@ def _entropy(x: Tensor) -> Tensor:
     return x * math.log(n, 512) + math.log(n + 1) / n
 
 
-@op(
+@_row(
     "math.log",
     name="symbolic-log",
-    why=FROZEN,
     reason="static shape|relative error",
-    link=LINK,
     tries=lambda n: torch.ones(2, n),
     sizes=(6, 3, 11),
     case=_entropy,
@@ -99,13 +94,11 @@ def _flat(x: Tensor) -> Tensor:
     return x.reshape(x.shape[0], count, -1).cumsum(1)
 
 
-@op(
+@_row(
     "numpy.prod",
     "math.prod",
     name="symbolic-product",
-    why=FROZEN,
     reason="cannot be reshaped",
-    link=LINK,
     exporters=("trace",),
     tries=lambda b, h, w: torch.ones(b, h, w, 3),
     sizes=((2, 4, 5), (3, 7, 2)),
@@ -125,14 +118,12 @@ def _rounded(x: Tensor) -> Tensor:
     return x.new_ones(up, down).cumsum(0)
 
 
-@op(
+@_row(
     "math.ceil",
     "math.floor",
     "math.trunc",
     name="symbolic-rounding",
-    why=FROZEN,
     reason="shape",
-    link=LINK,
     exporters=("trace",),
     tries=lambda n: torch.ones(2, n),
     sizes=(6, 3, 11),
@@ -150,12 +141,11 @@ def _nearest(x: Tensor) -> Tensor:
     return x[:, : round(x.shape[1] * 0.55)].cumsum(1)
 
 
-@op(
+@_row(
     "builtins.round",
     name="symbolic-round",
     why="type Tensor doesn't define __round__ method: round() of a fraction of a size",
     reason="__round__",
-    link=LINK,
     exporters=("trace",),
     # Of 10 and 30, 0.55 are halves: 5.5 and 16.5 both go to the even number, 6 and 16.
     tries=lambda n: torch.ones(2, n),
@@ -177,13 +167,12 @@ def _larger(x: Tensor) -> Tensor:
     return x.new_ones(max(x.shape[1], x.shape[2])) * min(x.shape[1], x.shape[2], 7) * share
 
 
-@op(
+@_row(
     "builtins.max",
     "builtins.min",
     name="symbolic-max",
     why="max() or min() of two sizes is decided at the traced size, and the other one is never used again",
     reason="relative error|shape",
-    link=LINK,
     tries=lambda h, w: torch.ones(1, h, w),
     sizes=((4, 6), (9, 3), (11, 12)),
     case=_larger,

@@ -143,28 +143,16 @@ _AXES = {
     "max_pool1d_with_indices": 1, "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 3,
     "pixel_shuffle": 2, "pixel_unshuffle": 2, "unfold": 2, "fold": 1,
 }  # fmt: skip
+_WITH_A_BATCH = (
+    "max_pool1d", "max_pool2d", "max_pool3d", "nn.functional.avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d",
+    "lp_pool2d", "nn.functional.adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+    "nn.functional.max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices", "pixel_shuffle",
+    "pixel_unshuffle", "nn.functional.unfold", "fold", "pad",
+)  # fmt: skip
 
 
 @op(
-    "max_pool1d",
-    "max_pool2d",
-    "max_pool3d",
-    "nn.functional.avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
-    "lp_pool1d",
-    "lp_pool2d",
-    "nn.functional.adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "nn.functional.max_pool1d_with_indices",
-    "max_pool2d_with_indices",
-    "max_pool3d_with_indices",
-    "pixel_shuffle",
-    "pixel_unshuffle",
-    "nn.functional.unfold",
-    "fold",
-    "pad",
+    *_WITH_A_BATCH,
     name="without-batch",
     why="Input tensor must have at least 3 dimensions: a pool of a sequence without a batch axis",
     reason="only support 4d|incorrect number of values",

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn import functional as F
 
 from onnxpatch import KnownBody, Proof, When, op, patch
 from onnxpatch.formulas.proof_cases import randomised
@@ -22,6 +21,7 @@ WHY = "for expert_idx in expert_hit: only the experts that the example's tokens 
 LINK = "https://github.com/huggingface/transformers/pull/42697"
 FAILURE = "Cannot split using values|relative error|data-dependent"
 _MODELS = "transformers.models"
+_row = functools.partial(patch, why=WHY, link=LINK)
 
 
 def _switch() -> torch.nn.Module:
@@ -93,11 +93,9 @@ def _each(
     return results
 
 
-@patch(
+@_row(
     f"{_MODELS}.switch_transformers.modeling_switch_transformers.SwitchTransformersExperts",
     name="switch-experts",
-    why=WHY,
-    link=LINK,
     when=When(requires=("transformers>=5",), bodies={"forward": {KnownBody("6f547878e681", WRITTEN_FOR)}}),
     proof=_proof(
         _switch,
@@ -115,11 +113,9 @@ class _SwitchTransformersExperts:
         return _each(hidden_states, chosen, routing_weights, [self[f"expert_{n}"] for n in range(self.num_experts)])
 
 
-@patch(
+@_row(
     f"{_MODELS}.nllb_moe.modeling_nllb_moe.NllbMoeExperts",
     name="nllb-experts",
-    why=WHY,
-    link=LINK,
     when=When(bodies={"forward": {KnownBody("830152032d0f", WRITTEN_FOR)}}),
     proof=_proof(_nllb),
 )
@@ -134,11 +130,9 @@ class _NllbMoeExperts:
         return _each(hidden_states, chosen, kept, [self[f"expert_{n}"] for n in range(self.num_experts)])
 
 
-@patch(
+@_row(
     f"{_MODELS}.dbrx.modeling_dbrx.DbrxExperts",
     name="dbrx-experts",
-    why=WHY,
-    link=LINK,
     when=When(bodies={"forward": {KnownBody("8f9eb88f2427", WRITTEN_FOR)}}),
     proof=_proof(_dbrx, _sequences),
 )
@@ -155,11 +149,9 @@ class _DbrxExperts:
         return _each(tokens, chosen, top_k_weights, experts).reshape(hidden_states.shape)
 
 
-@patch(
+@_row(
     f"{_MODELS}.longcat_flash.modeling_longcat_flash.LongcatFlashExperts",
     name="longcat-experts",
-    why=WHY,
-    link=LINK,
     when=When(bodies={"forward": {KnownBody("453eaea1d033", WRITTEN_FOR)}}),
     proof=_proof(_longcat),
 )
@@ -242,7 +234,7 @@ def _linear(experts: Any, name: str, number: int, x: Tensor) -> Tensor:
     if experts.is_transposed:
         x = torch.matmul(x, weight)
         return x if bias is None else x + bias
-    return F.linear(x, weight, bias)
+    return functional.linear(x, weight, bias)
 
 
 SORTED_FAILURE = "onnxruntime fails|relative error|argument 'input'|must be tuple of ints, not Tensor"

@@ -6,6 +6,7 @@ overlap, and their features come back as one map. MobileViT V2 takes `F.unfold` 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,15 @@ WRITTEN_FOR = "transformers 5.23.0"
 LINK = "https://github.com/huggingface/transformers/issues/33929"
 WHY = "(window_size - height % window_size) % window_size keeps torch.export busy for minutes, or the graph is wrong"
 _MODELS = "transformers.models"
+_row = functools.partial(patch, why=WHY, link=LINK)
 _FREE = ("vitdet.modeling_vitdet", "sam2.modeling_sam2", "sam3.modeling_sam3",
          "edgetam_video.modeling_edgetam_video")  # fmt: skip
+
+
+def _known(**methods: str) -> When:
+    """Where methods have the code of this version; each by its fingerprints, with a space between them."""
+    prints = {name: {KnownBody(one, WRITTEN_FOR) for one in found.split()} for name, found in methods.items()}
+    return When(bodies=prints)
 
 
 def windows_of(x: Tensor, window: int) -> tuple[Tensor, tuple[int, int]]:
@@ -72,19 +80,12 @@ def _maps() -> list[tuple[Tensor]]:
     return [(torch.randn(*size, 8),) for size in ((2, 8, 10), (1, 9, 7), (3, 4, 12), (2, 3, 5))]
 
 
-@patch(
+@_row(
     f"{_MODELS}.sam.modeling_sam.SamVisionLayer",
     f"{_MODELS}.sam_hq.modeling_sam_hq.SamHQVisionLayer",
     f"{_MODELS}.got_ocr2.modeling_got_ocr2.GotOcr2VisionLayer",
     name="sam-windows",
-    why=WHY,
-    link=LINK,
-    when=When(
-        bodies={
-            "window_partition": {KnownBody("be85aae46dd8", WRITTEN_FOR)},
-            "window_unpartition": {KnownBody("048886d8d3ed", WRITTEN_FOR)},
-        }
-    ),
+    when=_known(window_partition="be85aae46dd8", window_unpartition="048886d8d3ed"),
     proof=Proof(_sam_layer, _maps, leaner=("trace",)),
 )
 class _SamVisionLayer:
@@ -101,11 +102,9 @@ class _SamVisionLayer:
         return map_of(windows, window_size, original_shape)
 
 
-@patch(
+@_row(
     *(f"{_MODELS}.{module}.window_partition" for module in _FREE),
     name="padded-window-partition",
-    why=WHY,
-    link=LINK,
     proof=Proof(_ThereAndBack, _maps, leaner=("trace",), beside=("padded-window-unpartition",)),
 )
 def window_partition(original: object, hidden_state: Tensor, window_size: int) -> tuple[Tensor, tuple[int, int]]:
@@ -113,11 +112,9 @@ def window_partition(original: object, hidden_state: Tensor, window_size: int) -
     return windows_of(hidden_state, window_size)
 
 
-@patch(
+@_row(
     *(f"{_MODELS}.{module}.window_unpartition" for module in _FREE),
     name="padded-window-unpartition",
-    why=WHY,
-    link=LINK,
     proof=Proof(_ThereAndBack, _maps, leaner=("trace",), beside=("padded-window-partition",)),
 )
 def window_unpartition(
@@ -254,12 +251,7 @@ def _layer() -> nn.Module:
     name="mobilevitv2-folds",
     why="F.fold to a dynamic output size: col2im fails in the TorchScript exporter, F.unfold pins the size",
     link=MOBILEVIT_LINK,
-    when=When(
-        bodies={
-            "unfolding": {KnownBody("c7fc503966b3", WRITTEN_FOR)},
-            "folding": {KnownBody("643f84de582a", WRITTEN_FOR)},
-        }
-    ),
+    when=_known(unfolding="c7fc503966b3", folding="643f84de582a"),
     proof=Proof(
         _layer,
         # (7, 9): the last row and column are in no patch.

@@ -13,11 +13,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.proof_cases import OfMap, randomised
 from onnxpatch.formulas.symbolic import chosen, symbolic
 from onnxpatch.formulas.windows import pad_to, windows_over
 
 WRITTEN_FOR = "transformers 5.23.0"
+
+
+def _known(**methods: str) -> When:
+    """Where methods have the code of this version; each by its fingerprints, with a space between them."""
+    prints = {name: {KnownBody(one, WRITTEN_FOR) for one in found.split()} for name, found in methods.items()}
+    return When(bodies=prints)
 
 
 class _Codec(torch.nn.Module):
@@ -44,12 +50,8 @@ class _Codec(torch.nn.Module):
     why="length - self.kernel_size + self.padding_total, of buffers: Could not guard on data-dependent expression; "
     "if length <= max_pad: the example's answer",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/encodec/modeling_encodec.py",
-    when=When(
-        bodies={
-            "forward": {KnownBody("44156c6b1954", WRITTEN_FOR), KnownBody("dc67497f1f26", WRITTEN_FOR)},
-            "_get_extra_padding_for_conv1d": {KnownBody("35a85d25a3aa", WRITTEN_FOR)},
-            "_pad1d": {KnownBody("2f7c4c2907d4", WRITTEN_FOR)},
-        }
+    when=_known(
+        forward="44156c6b1954 dc67497f1f26", _get_extra_padding_for_conv1d="35a85d25a3aa", _pad1d="2f7c4c2907d4"
     ),
     proof=Proof(
         build=_Codec,
@@ -109,27 +111,18 @@ def neighbours(x: Tensor, height: int, width: int) -> Tensor:
     return x.reshape(batch, rows * columns, 4 * channels)
 
 
-class _Merging(nn.Module):
-    def __init__(self, merging: nn.Module) -> None:
-        super().__init__()
-        self.merging = merging
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.merging(x.flatten(1, 2), (x.shape[1], x.shape[2]))
-
-
 def _swin_merging() -> nn.Module:
     from transformers.models.swin.modeling_swin import SwinPatchMerging
 
     asked = inspect.signature(SwinPatchMerging).parameters
     size = {"input_resolution": (8, 8)} if "input_resolution" in asked else {}  # before transformers 5
-    return _Merging(SwinPatchMerging(**size, dim=8))
+    return OfMap(SwinPatchMerging(**size, dim=8))
 
 
 def _swinv2_merging() -> nn.Module:
     from transformers.models.swinv2.modeling_swinv2 import Swinv2PatchMerging
 
-    return _Merging(Swinv2PatchMerging((8, 8), 8))  # type: ignore[arg-type]  # annotated as tuple[int]
+    return OfMap(Swinv2PatchMerging((8, 8), 8))  # type: ignore[arg-type]  # annotated as tuple[int]
 
 
 def _maps() -> list[tuple[Tensor]]:
@@ -154,12 +147,7 @@ def _proof(build: Callable[[], nn.Module]) -> Proof:
     name="patch-merging",
     why=ODD,
     link=LINK,
-    when=When(
-        bodies={
-            "forward": {KnownBody("1aa79e570eb5", WRITTEN_FOR)},
-            "maybe_pad": {KnownBody("0a6528ee7ff3", WRITTEN_FOR)},
-        }
-    ),
+    when=_known(forward="1aa79e570eb5", maybe_pad="0a6528ee7ff3"),
     proof=_proof(_swin_merging),
 )
 class _PatchMerging:
@@ -179,12 +167,7 @@ class _PatchMerging:
     name="patch-merging-postnorm",
     why=ODD,
     link=LINK,
-    when=When(
-        bodies={
-            "forward": {KnownBody("dd487fd3b3f4", WRITTEN_FOR)},
-            "maybe_pad": {KnownBody("c3851eb4135e", WRITTEN_FOR)},
-        }
-    ),
+    when=_known(forward="dd487fd3b3f4", maybe_pad="c3851eb4135e"),
     proof=_proof(_swinv2_merging),
 )
 class _PatchMergingPostNorm:
@@ -229,7 +212,7 @@ def _images(*sizes: tuple[int, int, int]) -> list[tuple[Tensor]]:
     name="pad-to-patches",
     why=FROZEN,
     link=LINK,
-    when=When(bodies={"maybe_pad": {KnownBody("b7656a027844", WRITTEN_FOR)}}),
+    when=_known(maybe_pad="b7656a027844"),
     proof=Proof(
         _patch_embeddings,
         lambda: _images((2, 16, 20), (1, 18, 21), (3, 12, 9)),

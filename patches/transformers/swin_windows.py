@@ -5,6 +5,7 @@ These layers drop the shift if the map is no larger than the window; those of Sw
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from onnxpatch import KnownBody, Proof, Settings, When, patch
 from onnxpatch.formulas import windows
 from onnxpatch.formulas.proof_cases import OfMap
-from onnxpatch.formulas.windows import PaddedWindows, is_static, merge, pad_to, partition, shift_mask, windows_over
+from onnxpatch.formulas.windows import is_static, merge, pad_to, partition, shift_mask, windows_over
 
 _SWINV2 = "transformers.models.swinv2.modeling_swinv2"
 _SWIN2SR = "transformers.models.swin2sr.modeling_swin2sr"
@@ -21,13 +22,22 @@ _MASKFORMER = "transformers.models.maskformer.modeling_maskformer_swin"
 WRITTEN_FOR = "transformers 5.23.0"
 LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"
 FROZEN = "exported with dynamic height and width, the graph keeps the padding, windows and shift mask of its example"
+_row = functools.partial(patch, why=FROZEN, link=LINK)
 _SWIN = "transformers.models.swin.modeling_swin"
 _DONUT = "transformers.models.donut.modeling_donut_swin"
 _CLAP = "transformers.models.clap.modeling_clap"
+# transformers' forward reads whether a map was padded off this; it crops then, which is right without padding too.
+_PADDED = (0, 0, 0, 1, 0, 1)
+
+
+def _known(**methods: str) -> When:
+    """Where methods have the code of this version; each by its fingerprints, with a space between them."""
+    prints = {name: {KnownBody(one, WRITTEN_FOR) for one in found.split()} for name, found in methods.items()}
+    return When(bodies=prints)
 
 
 def _maps() -> list[tuple[Tensor]]:
-    # (4, 8) is as high as one window: these layers do not shift it.
+    # For windows of 4: whole, padded, a map as high as one window (some layers do not shift it), and odd sizes.
     return [(torch.randn(*size, 8),) for size in ((2, 8, 12), (1, 9, 6), (3, 4, 8), (2, 11, 5))]
 
 
@@ -47,7 +57,17 @@ def _donut_layer() -> nn.Module:
     return OfMap(DonutSwinLayer(DonutSwinConfig(image_size=32, embed_dim=8, window_size=4), 8, (8, 8), 2, 0.0, 2))
 
 
-class _Clamping(PaddedWindows):
+class _PaddedWindows:
+    """A mixin for layers over (B, H, W, C) that attend inside windows: transformers' Swin and its copies."""
+
+    window_size: int
+
+    def maybe_pad(self, hidden_states: Tensor, height: int, width: int) -> tuple[Tensor, tuple[int, ...]]:
+        """Pad always, by nothing where nothing is missing. The second result lets the caller crop again."""
+        return pad_to(hidden_states, (self.window_size, self.window_size)), _PADDED
+
+
+class _Clamping(_PaddedWindows):
     """Layers that do without the shift where the map is no larger than the window.
 
     transformers' own method writes the answer for the size at hand into the layer, for every call to come; here it is
@@ -95,18 +115,14 @@ class _Clamping(PaddedWindows):
         return shift_mask(window, shift, (height // window[0], width // window[1]), like, active)
 
 
-@patch(
+@_row(
     f"{_SWIN}.SwinLayer",
     name="swin-layer",
-    why=FROZEN,
-    link=LINK,
-    when=When(
-        bodies={
-            "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
-            "set_shift_and_window_size": {KnownBody("aa7a6ee2d609", WRITTEN_FOR)},
-            "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
-            "cyclic_shift": {KnownBody("605e6496a5e3", WRITTEN_FOR)},
-        }
+    when=_known(
+        maybe_pad="92c2f7144880",
+        set_shift_and_window_size="aa7a6ee2d609",
+        get_attn_mask="ab01d82feec2",
+        cyclic_shift="605e6496a5e3",
     ),
     proof=Proof(_swin_layer, _maps, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
@@ -114,19 +130,15 @@ class _SwinLayer(_Clamping):
     """Shifted-window attention of transformers' Swin."""
 
 
-@patch(
+@_row(
     f"{_DONUT}.DonutSwinLayer",
     f"{_CLAP}.ClapAudioLayer",
     name="donut-swin-layer",
-    why=FROZEN,
-    link=LINK,
-    when=When(
-        bodies={
-            "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
-            "set_shift_and_window_size": {KnownBody("aa7a6ee2d609", WRITTEN_FOR)},
-            "get_attn_mask": {KnownBody("ab01d82feec2", WRITTEN_FOR)},
-            "forward": {KnownBody("be6544e6d606", WRITTEN_FOR)},
-        }
+    when=_known(
+        maybe_pad="92c2f7144880",
+        set_shift_and_window_size="aa7a6ee2d609",
+        get_attn_mask="ab01d82feec2",
+        forward="be6544e6d606",
     ),
     proof=Proof(_donut_layer, _maps, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
@@ -164,11 +176,6 @@ class _DonutSwinLayer(_Clamping):
         return hidden_states, *weights
 
 
-def _maps_of_v2() -> list[tuple[Tensor]]:
-    # For windows of 4: whole, padded, a map as high as one window, and odd sizes.
-    return [(torch.randn(*size, 8),) for size in ((2, 8, 12), (1, 9, 6), (3, 4, 8), (2, 11, 5))]
-
-
 def _swinv2_layer() -> nn.Module:
     from transformers import Swinv2Config
     from transformers.models.swinv2.modeling_swinv2 import Swinv2Layer
@@ -184,21 +191,14 @@ def _maskformer_layer() -> nn.Module:
     return OfMap(MaskFormerSwinLayer(config, 8, (8, 8), 2, 0.0, 2))
 
 
-@patch(
+@_row(
     f"{_SWINV2}.Swinv2Layer",
     f"{_SWIN2SR}.Swin2SRLayer",
     name="swinv2-layer",
-    why=FROZEN,
-    link=LINK,
-    when=When(
-        bodies={
-            "maybe_pad": {KnownBody("92c2f7144880", WRITTEN_FOR)},
-            "get_attn_mask": {KnownBody("069b3902dd11", WRITTEN_FOR)},
-        }
-    ),
-    proof=Proof(_swinv2_layer, _maps_of_v2, fails=("dynamo", "trace"), reason="cannot be reshaped"),
+    when=_known(maybe_pad="92c2f7144880", get_attn_mask="069b3902dd11"),
+    proof=Proof(_swinv2_layer, _maps, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
-class _Swinv2Layer(PaddedWindows):
+class _Swinv2Layer(_PaddedWindows):
     """Shifted-window attention whose window and shift are settled when the layer is made."""
 
     shift_size: int
@@ -214,20 +214,13 @@ class _Swinv2Layer(PaddedWindows):
         return shift_mask(window, shift, (height // window[0], width // window[1]), like)
 
 
-@patch(
+@_row(
     f"{_MASKFORMER}.MaskFormerSwinLayer",
     name="maskformer-swin-layer",
-    why=FROZEN,
-    link=LINK,
-    when=When(
-        bodies={
-            "maybe_pad": {KnownBody("944d2b5e4f32", WRITTEN_FOR)},
-            "get_attn_mask": {KnownBody("95aa288c6ae2", WRITTEN_FOR)},
-        }
-    ),
-    proof=Proof(_maskformer_layer, _maps_of_v2, fails=("dynamo", "trace"), reason="cannot be reshaped"),
+    when=_known(maybe_pad="944d2b5e4f32", get_attn_mask="95aa288c6ae2"),
+    proof=Proof(_maskformer_layer, _maps, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
-class _MaskFormerSwinLayer(PaddedWindows):
+class _MaskFormerSwinLayer(_PaddedWindows):
     """Shifted-window attention of MaskFormer's backbone."""
 
     shift_size: int
