@@ -171,7 +171,8 @@ def _cast(graph: GraphProto, types: dict[str, int], numbers: Iterator[int]) -> i
     for node in nodes:
         done += sum(_cast(one.g, types, numbers) for one in node.attribute if one.HasField("g"))
         narrow = {name for name in (*node.input, *node.output) if types.get(name) == BFLOAT16}
-        if node.op_type in _MOVES or not narrow:
+        extreme = any(one.name == "reduction" and one.s in (b"min", b"max") for one in node.attribute)
+        if (node.op_type in _MOVES and not extreme) or not narrow:
             made.append(node)
         else:
             made += _in_float32(node, narrow, wide, numbers)

@@ -82,19 +82,40 @@ def _positions(x: Tensor) -> Tensor:
 )
 def linspace(start: Any, end: Any, steps: Any, **kwargs: Any) -> Tensor:
     """Computes linspace with dynamic steps from both ends, as torch does, so that both ends are exact."""
-    if not symbolic(steps):
-        return NotImplemented
+    return _spaced(start, end, steps, **kwargs) if symbolic(steps) else NotImplemented
+
+
+@op(
+    "linspace",
+    name="linspace-of-whole-numbers",
+    why="dtype float32, eager has int64: torch.linspace between tensors loses its dtype",
+    reason="dtype",
+    exporters=("trace",),
+    tries=lambda n: torch.randn(n) * 9,
+    case=lambda x: torch.linspace(x[0], 9, 5, dtype=torch.int64) + torch.linspace(-9, x.sum(), 5, dtype=torch.int32),
+    unchanged=lambda x: torch.linspace(x[0], x[-1], 5) + torch.linspace(-9, 4, 5, dtype=torch.int64),
+)
+def linspace_of_whole_numbers(start: Any, end: Any, steps: Any, **kwargs: Any) -> Tensor:
+    """The numbers between two in float64, cut off."""
+    dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    tensors = any(isinstance(one, Tensor) for one in (start, end))
+    return _spaced(start, end, steps, **kwargs) if tensors and not dtype.is_floating_point else NotImplemented
+
+
+def _spaced(start: Any, end: Any, steps: Any, **kwargs: Any) -> Tensor:
     made = {key: value for key, value in kwargs.items() if key in ("dtype", "device") and value is not None}
     dtype = made.get("dtype", torch.get_default_dtype())
     ticks = torch.arange(steps, device=made.get("device"))
     # Counted in the graph: a Python number would fix the steps at the example's.
     last = torch.ones_like(ticks).sum() - 1
     start, end = (_number(value, dtype, ticks.device) for value in (start, end))
+    wide = dtype if dtype.is_floating_point else torch.float64
+    start, end = (one.to(wide) if isinstance(one, Tensor) else one for one in (start, end))
     # At least 1: a single step would be 0 / 0.
-    step = (end - start) / last.clamp(min=1).to(dtype)
-    rising = start + step * ticks.to(dtype)
-    falling = end - step * (last - ticks).to(dtype)
-    return torch.where(ticks * 2 < last + 1, rising, falling)
+    step = (end - start) / last.clamp(min=1).to(wide)
+    rising = start + step * ticks.to(wide)
+    falling = end - step * (last - ticks).to(wide)
+    return torch.where(ticks * 2 < last + 1, rising, falling).to(dtype)
 
 
 def _number(value: object, dtype: torch.dtype, device: torch.device) -> Any:

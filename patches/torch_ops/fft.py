@@ -18,6 +18,7 @@ from torch import Tensor
 from onnxpatch import RefusedError, missing, op
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
+from onnxpatch.formulas.elementary import floats
 from onnxpatch.formulas.proof_cases import numbers
 from onnxpatch.formulas.symbolic import counted, static_number
 
@@ -137,6 +138,7 @@ def transform(name: str, x: Any, s: object, dim: object, norm: str | None) -> An
     if kind not in ("fft", "ifft", "rfft", "irfft"):
         raise RefusedError(f"torch.fft.{name} has no ONNX form here: use fft, ifft, rfft or irfft (also 2 or n)")
     default = {"2": 2, "n": None}.get(name[-1], 1)
+    x = x if isinstance(x, Pair) or x.is_complex() else floats(x)
     dims, sizes = _axes(x, s, dim, default)
     inverse = kind.startswith("i")
     points = [n if n is not None else x.shape[d] for d, n in zip(dims, sizes, strict=True)]

@@ -22,7 +22,8 @@ def _exponent(x: Tensor) -> Tensor:
     """The e for which |x| is from 2**(e-1) to below 2**e; of a float64 other than 0."""
     e = torch.floor(torch.log(x.abs()) / math.log(2)) + 1
     # The logarithm is rounded: beside a power of two it may be one off.
-    share = x.abs() * torch.pow(2.0, -e)
+    half = torch.floor(e / 2)  # 2**-e of the smallest is beyond the floats
+    share = x.abs() * torch.pow(2.0, -half) * torch.pow(2.0, half - e)
     return e + (share >= 1).to(x.dtype) - (share < 0.5).to(x.dtype)
 
 
@@ -48,12 +49,20 @@ def _steps(n: int) -> tuple[Tensor, Tensor]:
     return x, x.roll(1)
 
 
-@op("nextafter", why=missing("aten::nextafter"), tries=_steps)
+# By dtype: binary digits, and the exponent of the smallest number.
+_DIGITS = {torch.float64: (53, -1074), torch.float32: (24, -149), torch.float16: (11, -24), torch.bfloat16: (8, -133)}
+
+
+@op(
+    "nextafter",
+    why=missing("aten::nextafter"),
+    tries=_steps,
+    case=lambda x, y: (torch.nextafter(x, y), x.double().nextafter(y.double()), torch.nextafter(x.half(), y.half())),
+)
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
-    """The next float32 towards `other`, computed in float64."""
+    """The next number towards `other`, computed in float64."""
     dtype = torch.result_type(input, other)
-    if dtype != torch.float32:
-        return NotImplemented
+    digits, least = _DIGITS[dtype]
     x, y = torch.broadcast_tensors(input.to(torch.float64), other.to(torch.float64))
     wide, some = _safe(x)
     down = y < x
@@ -61,9 +70,11 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
     inward = (down & (x > 0)) | (~down & (x < 0))
     e = _exponent(wide)
     edge = wide.abs() == torch.pow(2.0, e - 1)
-    step = torch.pow(2.0, (torch.where(inward & edge, e - 1, e) - 24).clamp(min=-149))
-    step = torch.where(some, step, torch.full_like(step, 2.0**-149))
+    step = torch.pow(2.0, (torch.where(inward & edge, e - 1, e) - digits).clamp(min=least))
+    step = torch.where(some, step, torch.full_like(step, 2.0**least))
     found = torch.where(x == y, y, x + torch.where(down, -step, step))
+    # From infinity to the largest number.
+    found = torch.where(torch.isinf(x) & (x != y), torch.sign(x) * torch.finfo(dtype).max, found)
     return torch.where(torch.isnan(x) | torch.isnan(y), torch.full_like(x, math.nan), found).to(dtype)
 
 

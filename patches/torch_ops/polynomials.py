@@ -58,7 +58,9 @@ def _row(name: str, first: Callable[[Tensor], Tensor], following: Next) -> None:
 
     def computed(input: Any, n: Any) -> Tensor:
         dtype = floats(torch.ones((), dtype=torch.result_type(input, n))).dtype
+        alone = not any(isinstance(one, Tensor) and one.dim() for one in (input, n))
         x = torch.as_tensor(input).to(torch.float64)
+        x = x if x.dim() else x.reshape(1)  # the trace exporter makes a 0-d float64 beside a number float32
         x = 2 * x - 1 if shifted else x
         degree = n.to(torch.int64).to(torch.float64) if isinstance(n, Tensor) else int(n)
         found = polynomial(x, degree, first(x), following)
@@ -66,10 +68,10 @@ def _row(name: str, first: Callable[[Tensor], Tensor], following: Next) -> None:
             found = torch.where(
                 torch.as_tensor(degree) > _LIMIT.get(dtype, 128), torch.full_like(found, math.nan), found
             )
-        return found.to(dtype)
+        return (found.reshape(()) if alone else found).to(dtype)
 
     function = getattr(torch.special, name.removeprefix("special."))
-    case = lambda x, n: (function(x, n), function(x, 4), function(x, 19), function(x, 0), function(1.5, n))  # noqa: E731
+    case = lambda x, n: (*(function(x, by) for by in (n, 4, 19, 0)), function(1.5, n), function(x[0], n[0]))  # noqa: E731
     op(
         name,
         why=missing(f"aten::{name.replace('.', '_')}"),

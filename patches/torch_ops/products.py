@@ -188,7 +188,7 @@ op("addr", why=untraced("aten::addr"), tries=lambda b, n: (torch.randn(b, n), to
 
 op("addbmm", why=untraced("aten::addbmm"),
    tries=lambda b, n: (torch.randn(n, 4), torch.randn(b, n, 3), torch.randn(b, 3, 4)),
-   to=lambda x, a, b, *, beta=1, alpha=1: beta * x + alpha * (a @ b).sum(0))  # fmt: skip
+   to=lambda x, a, b, *, beta=1, alpha=1: beta * x + alpha * (a @ b).sum(0).to(x.dtype))  # fmt: skip
 
 
 op("addmm", why="Could not find an implementation for Gemm(13)", reason="Gemm", exporters=("trace",),

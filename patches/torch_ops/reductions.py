@@ -295,6 +295,42 @@ def running_extreme(original: Callable[..., Tensor], input: Tensor, dim: int) ->
 
 
 @op(
+    "linalg.norm",
+    name="norms-of-all-axes",
+    why="'NoneType' object is not subscriptable (Occurred when translating linalg_norm): an order without axes",
+    reason="subscriptable",
+    exporters=("trace",),
+    tries=lambda n: torch.randn(n),
+    case=lambda x: (torch.linalg.norm(x[x > -9], 0), torch.linalg.norm(x[x > -9], 3, keepdim=True)),
+    unchanged=lambda x: torch.linalg.norm(x, dim=0),
+)
+def norm_of_all(A: Tensor, ord: Any = None, dim: Any = None, keepdim: bool = False, **more: Any) -> Tensor:
+    """Along the one axis, or the two, that there are."""
+    if ord is None or dim is not None or A.dim() not in (1, 2):
+        return NotImplemented
+    of = torch.linalg.vector_norm if A.dim() == 1 else torch.linalg.matrix_norm
+    return of(A, ord, tuple(range(A.dim())), keepdim, **more)
+
+
+@op(
+    "norm",
+    "vector_norm",
+    name="norms-of-bfloat16",
+    why="ScalarType ComplexDouble is an unexpected tensor scalar type: a number beside bfloat16, the norm's order",
+    reason="ComplexDouble",
+    exporters=("trace",),
+    tries=matrices,
+    case=lambda x: (torch.linalg.vector_norm(x.bfloat16(), 3, -1), x.bfloat16().norm(1.5)),
+    unchanged=lambda x: torch.linalg.vector_norm(x, 3, -1),
+)
+def norm_of_bfloat16(original: Callable[..., Tensor], input: Tensor, *rest: Any, **more: Any) -> Tensor:
+    """The norm in float32."""
+    if input.dtype != torch.bfloat16:
+        return NotImplemented
+    return original(input.float(), *rest, **more).to(more.get("dtype") or input.dtype)
+
+
+@op(
     "aminmax",
     why="Required parameter 'dim' is not provided: onnxscript's extremes have an axis",
     reason="Required parameter",

@@ -69,8 +69,9 @@ def scatter(original: Callable[..., Tensor], input: Tensor, dim: int, index: Ten
     src: Any = rest[0] if rest else more.get("src", more.get("value"))
     if "reduce" in more:
         src = src if isinstance(src, Tensor) else torch.full_like(index, src, dtype=input.dtype)
+        src = src if src.dim() else src.expand_as(index)
         return torch.scatter_reduce(input, dim, index, src, {"add": "sum", "multiply": "prod"}[more["reduce"]])
-    if not isinstance(src, Tensor) or src.shape == index.shape:
+    if not isinstance(src, Tensor) or not src.dim() or src.shape == index.shape:
         return NotImplemented
     return original(input, dim, index, src[tuple(slice(0, n) for n in index.shape)])
 
@@ -242,7 +243,8 @@ _OF_ROWS = (
     "index_add", "index_copy", "index_fill", "index_select", "amax", "amin", "mean", "sum", "prod", "std", "var", "max",
     "min", "logsumexp", "all", "any", "argmax", "argmin", "cumsum", "cumprod", "softmax", "log_softmax", "sort",
     "argsort", "topk", "kthvalue", "median", "nansum", "nanmean", "cummax", "cummin", "logcumsumexp", "norm",
-    "vector_norm", "masked_select", "squeeze", "quantile",
+    "vector_norm", "masked_select", "squeeze", "quantile", "gather", "scatter", "scatter_add", "scatter_reduce", "flip",
+    "transpose", "swapaxes", "nonzero", "repeat", "tile",
 )  # fmt: skip
 
 
@@ -250,14 +252,17 @@ def _alone(x: Tensor) -> tuple[Tensor, ...]:
     one, at = x[0, 0], torch.zeros(1, dtype=torch.int64)
     written = one.index_add(0, at, one), one.index_copy(0, at, one * 2), one.index_fill(0, at, 3.0)
     some = one.mean(0, True), one.amax((-1,)), one.softmax(0) + one.cumsum(0), *one.sort(0), *one.topk(1), *one.max(0)
-    return *written, *some, one.index_select(0, at), one.masked_select(one > -99)
+    moved = one.transpose(0, -1) + one.flip(()) + one.repeat(()), one.nonzero()
+    placed = one.gather(0, at[0]) + one.scatter(0, at[0], one * 2)
+    return *written, *some, *moved, placed, one.index_select(0, at), one.masked_select(one > -99)
 
 
 @op(
     *_OF_ROWS,
     name="index-of-one-number",
-    why="data tensor must have rank >= 1; axis must be in [-rank, rank-1]: a tensor without axes, indexed or reduced",
-    reason="rank|axis|out of data bounds|Unsupported|not supported",
+    why="data tensor must have rank >= 1; axis must be in [-rank, rank-1]; list index out of range: a tensor without "
+    "axes, indexed, moved or reduced",
+    reason="rank|axis|out of data bounds|Unsupported|not supported|list index out of range",
     exporters=("trace",),
     tries=numbers,
     case=_alone,
@@ -266,13 +271,29 @@ def _alone(x: Tensor) -> tuple[Tensor, ...]:
 def of_one_number(original: Callable[..., Any], input: Tensor, *rest: Any, **more: Any) -> Any:
     """The same of an axis of one element."""
     named = original.__name__
-    if not isinstance(input, Tensor) or input.dim() or not (rest or more or "sort" in named):
+    if not isinstance(input, Tensor) or input.dim() or not (rest or more or named in _WITHOUT_AXIS):
         return NotImplemented
+    if named in _STAYS:
+        times = named in ("repeat", "tile") and any((*rest, *more.values()))
+        return NotImplemented if times else input.clone()
     tensors = any(isinstance(one, Tensor) for one in (*rest, *more.values()))
-    if tensors and not named.startswith(("index", "masked")):  # the larger of two tensors, several quantiles
+    # Not the larger of two tensors, nor several quantiles.
+    if tensors and not named.startswith(("index", "masked", "gather", "scatter")):
         return NotImplemented
-    rest, more = tuple(map(_row, rest)), {name: _row(one) for name, one in more.items()}
-    found = original(input.reshape(1), *rest, **more)
+    if isinstance(more.get("value"), Tensor):  # a source without axes is taken for a number
+        more["src"] = more.pop("value")
+    found = original(input.reshape(1), *map(_row, rest), **{name: _row(one) for name, one in more.items()})
+    return _of_one(found, named)
+
+
+_WITHOUT_AXIS = ("sort", "argsort", "nonzero")
+_STAYS = ("transpose", "swapaxes", "flip", "repeat", "tile")
+
+
+def _of_one(found: Any, named: str) -> Any:
+    """The result of one row as that of its one element."""
+    if named == "nonzero":
+        return found if isinstance(found, tuple) else found[:, :0]
     if isinstance(found, Tensor):
         return found if named == "masked_select" else found.reshape(())
     return type(found)([one.reshape(()) for one in found])

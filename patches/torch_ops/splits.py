@@ -120,8 +120,9 @@ def chunk(input: Tensor, chunks: object, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 # ------------------------------------------------------------------ split and join
-def _parts(x: Tensor, at: Any, axis: int) -> Any:
-    return torch.tensor_split(x, at, axis)
+def _parts(x: Tensor, at: Any, axis: int) -> tuple[Tensor, ...]:
+    ends = at if isinstance(at, list | tuple) else [x.shape[axis] // at * part for part in range(1, at)]
+    return tuple(_part(x, start, end, axis) for start, end in zip([0, *ends], [*ends, None], strict=True))
 
 
 op("vsplit", why=untraced("aten::vsplit"), tries=lambda n: torch.randn(4, n), case=lambda x: torch.vsplit(x, 2),
