@@ -155,6 +155,23 @@ def _unique(
     return torch.unique(x, True, return_inverse, return_counts, dim)
 
 
+def _place(ties: _TiesBroken, result: Any, x: torch.Tensor, *args: Any, **named: Any) -> object:
+    """The first or the last place of the value that mode, median, nanmedian or kthvalue found along an axis."""
+    if isinstance(result, torch.Tensor) or not x.dim():
+        return result
+    dim = named.get("dim", next((one for one in args[:1] if isinstance(one, int)), -1))
+    keepdim = result.values.dim() == x.dim()
+    values = result.values if keepdim else result.values.unsqueeze(dim)
+    equal = (x == values) | (x.isnan() & values.isnan())
+    ties.met |= bool((equal.sum(dim) > 1).any())
+    at = equal.flip(dim).int().argmax(dim, keepdim) if ties.last else equal.int().argmax(dim, keepdim)
+    return type(result)((result.values, x.shape[dim] - 1 - at if ties.last else at))
+
+
+def _kth(ties: _TiesBroken, result: Any, x: torch.Tensor, k: int, dim: int = -1, keepdim: bool = False) -> object:
+    return _place(ties, result, x, dim, keepdim)
+
+
 # A call with other arguments (out=, names of axes) raises inside the block; that answer is then not used.
 _FORMS: dict[Any, Callable[..., Any]] = {
     torch.sort: _sort,
@@ -165,6 +182,9 @@ _FORMS: dict[Any, Callable[..., Any]] = {
     torch.Tensor.topk: _topk,
     torch.unique: _unique,
     torch.Tensor.unique: _unique,
+    torch.kthvalue: _kth,
+    torch.Tensor.kthvalue: _kth,
+    **{getattr(home, name): _place for home in (torch, torch.Tensor) for name in ("mode", "median", "nanmedian")},
 }
 
 
@@ -174,8 +194,8 @@ _DOUBLE = "PyTorch in float64 differs from float32 as much: float32 does not det
 _WEIGHTS = "PyTorch's own output changes as much when its weights change by one rounding"
 _FAST = "PyTorch's output differs while gradients are recorded: its fast path for inference has its own NaN"
 _TIED = (
-    "torch.sort(stable=False), argsort or topk got equal values, or unique was called with sorted=False: PyTorch does "
-    "not determine their order"
+    "torch.sort(stable=False), argsort, topk, mode, median or kthvalue got equal values, or unique was called with "
+    "sorted=False: PyTorch does not determine their order"
 )
 
 Outputs = Sequence[torch.Tensor | None]

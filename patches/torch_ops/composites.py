@@ -149,7 +149,8 @@ def _composed(x: Tensor) -> tuple[Tensor, ...]:
     spread = spread + torch.diag(torch.diag(x[0], 1)[:3], -3) + torch.diagonal(x.long(), 0, 0, 2).sum()
     spread = spread + torch.fliplr(spread.roll(1)) * spread.flipud()
     windows = torch.cat((x.unfold(1, 3, 2), x.unfold(-2, 4, 1)[:, :3, ..., :3]), -1)
-    return square, spread, windows, torch.take_along_dim(x, x.argsort(1), 1), torch.kron(x[0], x[0, :2])
+    chosen = torch.take_along_dim(x, x.argsort(1), 1) + torch.special.exp2(x) * torch.special.sinc(x)
+    return square, spread, windows, chosen, torch.kron(x[0], x[0, :2])
 
 
 COMPOSITES: dict[str, Callable[..., Any]] = {
@@ -218,7 +219,7 @@ def _name(function: Any) -> str:
     # Tensor.unfold and F.unfold have one name and are different functions.
     if getattr(function, "__module__", None) == "torch.nn.functional" and function.__name__ == "unfold":
         return "im2col"
-    return function_name(function)
+    return function_name(function).removeprefix("special_")
 
 
 @op(

@@ -125,8 +125,7 @@ def _entropies(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
 @op(
     "nn.functional.cross_entropy",
     why="Unsupported: ONNX does not support label_smoothing; SoftmaxCrossEntropyLoss takes no probabilities",
-    reason="label_smoothing|SoftmaxCrossEntropyLoss",
-    exporters=("trace",),
+    reason="label_smoothing|SoftmaxCrossEntropyLoss|static shape",
     tries=_likely,
     case=_entropies,
     unchanged=lambda x, y: functional.cross_entropy(x, y, x[0, :, 0].abs(), ignore_index=0),

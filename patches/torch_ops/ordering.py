@@ -142,15 +142,16 @@ def unique_consecutive(
     input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> Any:
     """The first of each run of equal numbers, where each number's run is, and how long the runs are."""
-    if dim is not None:
-        return NotImplemented
-    x = input.flatten()
-    first = torch.cat((torch.ones_like(x[:1], dtype=torch.bool), x[1:] != x[:-1]))
-    found: tuple[Tensor, ...] = (x[first],)
+    x = input.flatten() if dim is None else input.movedim(dim, 0)
+    rows = x.reshape([x.shape[0], -1])
+    other = (rows[1:] != rows[:-1]).any(1)
+    first = torch.cat((torch.ones_like(rows[:1, 0], dtype=torch.bool), other))
+    found: tuple[Tensor, ...] = (x[first] if dim is None else x[first].movedim(0, dim),)
     if return_inverse:
-        found += ((torch.cumsum(first.to(torch.int64), 0) - 1).reshape(input.shape),)
+        place = torch.cumsum(first.to(torch.int64), 0) - 1
+        found += (place.reshape(input.shape) if dim is None else place,)
     if return_counts:
-        starts = torch.cat((first.nonzero()[:, 0], torch.ones_like(x, dtype=torch.int64).sum().reshape(1)))
+        starts = torch.cat((first.nonzero()[:, 0], torch.ones_like(first, dtype=torch.int64).sum().reshape(1)))
         found += (starts[1:] - starts[:-1],)
     return found if len(found) > 1 else found[0]
 
