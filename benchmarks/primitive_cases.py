@@ -205,8 +205,9 @@ _OF_EACH = [
     "unsafe-masked-index-put-accumulate", "chunk-cat", "sum-to-size", "diagonal-scatter", "put", "index-reduce",
     "segment-reduce", "nonzero-static", "native-batch-norm", "batch-norm-with-update", "negative-pads",
     "cross-of-the-first-three", "hardshrink", "heaviside", "softshrink",
-    "products-of-integers", "addmm", "cross-entropy", "largest-of-bags", "part-of-the-source", "masked-put",
-    "spread-and-mean-of-all", "max-pool-backward",
+    "products-of-integers", "addmm", "linspace-of-whole-numbers", "norms-of-bfloat16", "norms-of-all-axes",
+    "cross-entropy", "largest-of-bags", "part-of-the-source", "masked-put", "spread-and-mean-of-all",
+    "max-pool-backward",
     "one-hot-of-all-classes", "vander", "tanhshrink", "as-strided-scatter", "dropout-of-nothing",
     "copysign", "addcmul", "aminmax", "gaussian-nll-loss", "long-names-of-arithmetic",
 ]  # fmt: skip
@@ -214,7 +215,7 @@ _OF_EACH = [
 _BY_ROWS = [
     "systems-of-any-size", "cholesky-of-any-size", "cholesky-systems", "triangles-of-any-size", "lu", "systems-by-lu",
     "sign-of-determinant", "reflections", "qr-of-any-size", "spectra-of-any-size", "norms-by-singular-values",
-    "pseudoinverse", "lstsq",
+    "pseudoinverse", "lstsq", "inverse-powers",
 ]  # fmt: skip
 _BY_DEGREE = [
     *(f"{kind}-polynomial-{one}" for kind in ("chebyshev", "shifted-chebyshev") for one in "tuvw"),

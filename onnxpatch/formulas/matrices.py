@@ -217,7 +217,7 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
 
 def matrix_power(x: Tensor, n: int) -> Tensor:
     if n < 0:
-        return NotImplemented
+        return matrix_power(torch.linalg.inv(x), -n)
     if n == 0:
         # A copy: expand alone would give all matrices one storage, and a write into one would be in all.
         return torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x).clone()

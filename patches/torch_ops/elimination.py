@@ -243,3 +243,17 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
     values = torch.linalg.svdvals(A) if driver in ("gelsd", "gelss") else none
     found = found.squeeze(-1) if B.dim() == 1 else found
     return _RESULTS.linalg_lstsq((found, residuals, rank, values))
+
+
+@op(
+    "matrix_power",
+    name="inverse-powers",
+    why=missing("aten::linalg_inv_ex", exporters=("dynamo",)),
+    tries=lambda n: torch.randn(2, n, n) + 5 * torch.eye(n),
+    case=lambda x: torch.linalg.matrix_power(x, -2),
+    unchanged=lambda x: torch.linalg.matrix_power(x, 2),
+    beside=("systems-of-any-size",),
+)
+def inverse_power(original: Callable[..., Tensor], input: Tensor, n: int) -> Tensor:
+    """A power of the inverse."""
+    return original(torch.linalg.inv(input), -n) if isinstance(n, int) and n < 0 else NotImplemented
