@@ -120,12 +120,11 @@ def _with_other_data(oracle: Oracle, probe: Probe, watched: Decisions, example: 
 
 
 def _exchanged(oracle: Oracle, base: Wish) -> Iterator[Wish]:
-    """Sizes of which the product or the sum is as before, and each twice as large alone."""
+    """Sizes of which the product is as before, then each twice as large alone."""
     inner = [dim.name for dim in oracle.dims if any(axis for _, axis, _ in dim.places)]
-    step = next(iter(oracle.mentioned.steps), 1)
     for a, b in itertools.permutations(inner[:3], 2):
-        yield from ({**base, a: n * base[a], b: base[b] // n} for n in (2, 3, 5) if base[b] % n == 0)
-        yield from [{**base, a: base[a] + step, b: base[b] - step}] if base[b] > step else []
+        times = [n for n in (2, 3, 5) if base[b] % n == 0]
+        yield from ({**base, a: n * base[a], b: base[b] // n} for n in times[:1])
     yield from ({**base, dim.name: 2 * base[dim.name]} for dim in oracle.dims)
 
 
