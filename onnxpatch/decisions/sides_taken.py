@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
-from onnxpatch.decisions.choices import UNKNOWN, Choice, choices
+from onnxpatch.decisions.choice_outcomes import UNKNOWN, Choice
+from onnxpatch.decisions.choices import choices
 from onnxpatch.decisions.conditionals import source_of
 from onnxpatch.decisions.functions_run import OUTSIDE, Caller, Function, Kind
 from onnxpatch.messages.user_code import is_user_frame, package_of

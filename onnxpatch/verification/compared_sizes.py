@@ -147,7 +147,7 @@ def _is_settled(
     """Whether a comparison had both outcomes, or no size seems to turn it: its own runs do not come to it, or in all
     runs its sides stayed as far apart while each dimension became twice as large."""
     # Beyond the first step, further steps are near each other: the search over sizes meets them.
-    if (one.first_step and one.answer) or (one.site, not one.answer) in seen:
+    if (one.first_step and one.answer) or one.opposite in seen:
         return True
     return sum(one.site not in run.gaps for run in own) >= _MISSED or _is_fixed(one, runs, tied)
 

@@ -44,7 +44,12 @@ class SizeComparison:
 
     @property
     def outcome(self) -> tuple[object, ...]:
-        return self.site, self.answer
+        # Tuples and objects are compared by == first, and by < in the same instruction.
+        return self.site, self.equality, self.answer
+
+    @property
+    def opposite(self) -> tuple[object, ...]:
+        return self.site, self.equality, not self.answer
 
 
 @dataclass

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from onnxpatch.decisions.choices import Choice, not_chosen, place
+from onnxpatch.decisions.choice_outcomes import Choice, not_chosen, place
 from onnxpatch.decisions.code_run import CodeRun
 from onnxpatch.decisions.conditionals import Question, Source, is_idle, missing_sides, sides_of_jumps
 from onnxpatch.decisions.dependence import Dependence
@@ -163,7 +163,9 @@ def _not_chosen(sides: SidesTaken, code: CodeRun, taken: Iterable[Taken]) -> Ite
     outcomes = defaultdict[Choice, set[Any]](set)
     for choice, outcome in itertools.chain.from_iterable(one.chosen for one in taken):
         outcomes[choice].add(outcome)
-    said = {choice: not_chosen(choice, *found) for choice, found in outcomes.items() if len(found) == 1}
+    # A value of sizes that no dimension moves is the same for every input.
+    alone = ((choice, found) for choice, found in outcomes.items() if len(found) == 1)
+    said = {choice: not_chosen(choice, *found) for choice, found in alone if choice.kind != "value" or choice.moves}
     for function in code.functions:
         source = code.source(function) if code.around(function) is function else None
         for choice in itertools.chain.from_iterable(sides.choices.get(function, {}).values()):

@@ -57,6 +57,7 @@ def main() -> None:
     load("decisions.functions_run")
     load("decisions.if_rules.source")
     conditionals = load("decisions.conditionals")
+    load("decisions.choice_outcomes")
     load("decisions.choices")
     recorder = load("decisions.sides_taken")
     record = recorder.SidesTaken()
