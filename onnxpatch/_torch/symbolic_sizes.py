@@ -81,9 +81,9 @@ def decided_by_data(x: torch.Tensor, axes: Iterable[int]) -> bool:
     """Whether data decides the size of one of these axes, such as the number of rows of `x[mask]`."""
     shape: Sequence[object] = x.shape
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
-        from onnxpatch._torch.traced_sizes import symbolic_shape
+        from onnxpatch._torch.traced_sizes import declared_axes, symbolic_shape
 
-        shape = symbolic_shape(x)
+        shape = symbolic_shape(x) if not declared_axes(x, axes := list(axes)) else ()
     sizes = [shape[axis] for axis in axes] if shape else []
     return any(by_data(size) for size in sizes if isinstance(size, torch.SymInt))
 

@@ -24,6 +24,10 @@ from onnxpatch._torch.cond import free_symbols
 _ATEN = torch.ops.aten
 _SHAPED = ("aten::reshape", "aten::view")
 _KEEPING = ("aten::contiguous", "aten::detach", "aten::clone", "aten::dropout")
+_WIDTHS = {"aten::linear": (1, 0), "aten::embedding": (0, 1)}  # which axis of which operand the last one is
+_ELEMENTWISE = tuple(f"aten::{name}" for name in (
+    "add", "sub", "mul", "div", "pow", "neg", "rsqrt", "sqrt", "exp", "tanh", "sigmoid", "relu", "gelu", "silu", "to",
+))  # fmt: skip
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout)
 
 
@@ -34,22 +38,40 @@ def declared_size(node: Any, fixed: Callable[[Any, int], int | None]) -> int | N
     """
     operands = list(node.inputs())
     axis = _number(operands[1]) if len(operands) == 2 else None
-    value = operands[0]
+    return declared_extent(operands[0], axis, fixed)
+
+
+def declared_extent(value: Any, axis: int | None, fixed: Callable[[Any, int], int | None]) -> int | None:
+    """The size of an axis of a value, in the same sense."""
     while axis is not None:
         rank = value.type().dim()
         if rank is None:
             return None
         axis += rank if axis < 0 else 0
+        if (size := fixed(value, axis)) is not None:
+            return size
         maker = value.node()
         kind, given = maker.kind(), list(maker.inputs())
         if kind in _SHAPED:
             return _size_at(given[1], axis)
-        if kind == "aten::linear" and axis == rank - 1:
-            return fixed(given[1], 0)
+        if kind in _WIDTHS and axis == rank - 1:
+            operand, axis = _WIDTHS[kind]
+            return fixed(given[operand], axis)
+        if kind in _ELEMENTWISE:
+            given = _as_wide(given, value, axis)
         if kind == "prim::ListUnpack" and (parts := given[0].node()).kind() == "aten::unbind":
             kind, given = "aten::unbind", list(parts.inputs())
         value, axis = given[0] if given else None, _before(kind, given, axis, rank)
     return None
+
+
+def _as_wide(given: Sequence[Any], value: Any, axis: int) -> list[Any]:
+    """The operands of a value that give it the size of an axis: those that are not stretched to it."""
+    sizes = value.type().sizes()
+    if sizes is None or sizes[axis] == 1:  # or they are all 1 in the example alone
+        return []
+    shapes = ((one, one.type().sizes() if isinstance(one.type(), torch.TensorType) else None) for one in given)
+    return [one for one, shape in shapes if shape and len(shape) == len(sizes) and shape[axis] == sizes[axis]]
 
 
 def _size_at(sizes: Any, axis: int) -> int | None:
@@ -69,7 +91,7 @@ def _before(kind: str, given: Sequence[Any], axis: int, rank: int) -> int | None
     if kind in ("aten::unbind", "aten::select"):
         gone = _number(given[1])
         return None if gone is None else axis + (gone % (rank + 1) <= axis)
-    return axis if kind in _KEEPING else None
+    return axis if kind in _KEEPING or (given and kind in _ELEMENTWISE) else None
 
 
 def _exchanged(axis: int, rank: int, first: int | None, second: int | None) -> int | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -22,7 +22,7 @@ import torch
 from onnxpatch._torch.cond import BY_DATA, MADE_UP, free_symbols, is_long
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.function_modes import tracing_paused
-from onnxpatch._torch.traced_shapes import ARITHMETIC, FakeResults, declared_size, result_shape
+from onnxpatch._torch.traced_shapes import ARITHMETIC, FakeResults, declared_extent, declared_size, result_shape
 from onnxpatch.process import undone
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -89,6 +89,11 @@ def symbolic_shape(tensor: torch.Tensor) -> tuple[Any, ...]:
     return _answer(tensor, lambda sizes, value: sizes.shape(value)) or ()
 
 
+def declared_axes(tensor: torch.Tensor, axes: Iterable[int]) -> bool:
+    """Whether nodes of the running trace's graph say at once that these axes of a tensor have the same size always."""
+    return bool(_answer(tensor, lambda sizes, value: sizes.declared(value, axes)))
+
+
 def _answer(tensor: torch.Tensor, ask: Callable[[_Sizes, Any], Any]) -> Any:
     """What `ask` says of the tensor's value in the graph, with the trace paused; None where nothing is known of it."""
     sizes, state = _running.sizes, torch._C._get_tracing_state()
@@ -138,6 +143,10 @@ class _Sizes:
     def shape(self, value: Any) -> tuple[Any, ...]:
         """The sizes of a value of the graph that is a tensor."""
         return tuple(getattr(self._value(value), "shape", ()))
+
+    def declared(self, value: Any, axes: Iterable[int]) -> bool:
+        """Whether a parameter, or a number in the graph, gives these axes of a value their sizes."""
+        return all(declared_extent(value, axis, self._fixed_size) is not None for axis in axes)
 
     def _value(self, wanted: Any) -> object:
         # A stack of its own: recursion would go as deep as the graph does, past Python's limit.
