@@ -91,18 +91,26 @@ class Computes(torch.nn.Module):
         return self.function(*args)
 
 
-def computing(function: Callable[..., object]) -> Computes:
-    """The same with the function's own names of the inputs; code of the file in which the function stands."""
+def computing(function: Callable[..., object], *inner: torch.nn.Module) -> Computes:
+    """The same with the function's own names of the inputs; code of the file in which the function stands.
+
+    inner: modules of the model, which the function takes before the inputs; they are called as it calls them.
+    """
+    taken = inspect.signature(function)
+    names = list(taken.parameters)[: len(inner)]
 
     class Computing(Computes):
         def forward(self, *args: object) -> object:
-            return self.function(*args)
+            return self.function(*[getattr(self, name) for name in names], *args)
 
     Computing.__module__ = function.__module__  # where `int()` and `len()` are the model's own
-    taken = inspect.signature(function)
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    Computing.forward.__signature__ = taken.replace(parameters=[own, *taken.parameters.values()])  # type: ignore[attr-defined]
-    return Computing(function)
+    inputs = [*taken.parameters.values()][len(inner) :]
+    Computing.forward.__signature__ = taken.replace(parameters=[own, *inputs])  # type: ignore[attr-defined]
+    made = Computing(function)
+    for name, module in zip(names, inner, strict=True):
+        setattr(made, name, module)
+    return made
 
 
 class OfMap(torch.nn.Module):

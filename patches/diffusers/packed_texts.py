@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.proof_cases import computing, randomised
 
 WRITTEN_FOR = "diffusers 0.42.1"
 
@@ -24,16 +24,14 @@ _SMALL: dict[str, Any] = dict(
 )  # fmt: skip
 
 
-class _Denoiser(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        from diffusers import Lumina2Transformer2DModel
+def _denoiser() -> torch.nn.Module:
+    from diffusers import Lumina2Transformer2DModel
 
-        made: Any = Lumina2Transformer2DModel(**_SMALL)
-        self.denoiser = randomised(made)
-
-    def forward(self, image: Tensor, step: Tensor, text: Tensor, mask: Tensor) -> Any:
-        return self.denoiser(image, step, text, mask, return_dict=False)[0]
+    made: Any = Lumina2Transformer2DModel(**_SMALL)
+    return computing(
+        lambda denoiser, image, step, text, mask: denoiser(image, step, text, mask, return_dict=False)[0],
+        randomised(made),
+    )
 
 
 def _texts() -> list[tuple[Tensor, ...]]:
@@ -54,7 +52,7 @@ def _texts() -> list[tuple[Tensor, ...]]:
     link="https://github.com/huggingface/diffusers/blob/main/src/diffusers/models/transformers/transformer_lumina2.py",
     when=When(exporters=("dynamo", "trace"), bodies={"forward": {KnownBody("d875461bb0a1", WRITTEN_FOR)}}),
     proof=Proof(
-        build=_Denoiser,
+        build=_denoiser,
         inputs=_texts,
         fails=("dynamo", "trace"),
         reason="complex|NumPy|data-dependent|relative error",
@@ -137,17 +135,14 @@ def _table(dim: int, length: int, theta: float) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(cosines), torch.from_numpy(sines)
 
 
-class _Joint(torch.nn.Module):
+def _joint() -> torch.nn.Module:
     """Attention over pixels and a padded text."""
+    from diffusers.models.attention_processor import MochiAttention, MochiAttnProcessor2_0
 
-    def __init__(self) -> None:
-        super().__init__()
-        from diffusers.models.attention_processor import MochiAttention, MochiAttnProcessor2_0
-
-        self.attention = randomised(MochiAttention(8, 6, MochiAttnProcessor2_0(), heads=2, dim_head=4))
-
-    def forward(self, x: Tensor, text: Tensor, mask: Tensor) -> Any:
-        return self.attention(x, text, attention_mask=mask)
+    return computing(
+        lambda attention, x, text, mask: attention(x, text, attention_mask=mask),
+        randomised(MochiAttention(8, 6, MochiAttnProcessor2_0(), heads=2, dim_head=4)),
+    )
 
 
 def _captions() -> list[tuple[Tensor, ...]]:
@@ -165,7 +160,7 @@ def _captions() -> list[tuple[Tensor, ...]]:
     reason="data-dependent|relative error|onnxruntime fails|broadcast|inferred|shape",
     link="https://github.com/huggingface/diffusers/blob/main/src/diffusers/models/attention_processor.py",
     tries=_captions,
-    case=_Joint,
+    case=_joint,
 )
 def attend(
     original: object,

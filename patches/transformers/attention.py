@@ -15,23 +15,19 @@ from torch.nn import functional
 
 from onnxpatch import Proof, When, op, patch
 from onnxpatch.decisions.ask import calling_frame
-from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
 
-class _Grouped(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import LlamaConfig
-        from transformers.models.llama.modeling_llama import LlamaAttention
+def _grouped() -> torch.nn.Module:
+    from transformers import LlamaConfig
+    from transformers.models.llama.modeling_llama import LlamaAttention
 
-        config = LlamaConfig(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, head_dim=4)
-        config._attn_implementation = "sdpa"
-        self.attention = LlamaAttention(config, 0)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        turn = torch.ones_like(x[..., :4])
-        return self.attention(x, (turn, turn), mask)[0]
+    config = LlamaConfig(hidden_size=16, num_attention_heads=4, num_key_value_heads=2, head_dim=4)
+    config._attn_implementation = "sdpa"
+    return computing(
+        lambda attention, x, mask: attention(x, (torch.ones_like(x[..., :4]),) * 2, mask)[0], LlamaAttention(config, 0)
+    )
 
 
 @op(
@@ -44,7 +40,7 @@ class _Grouped(torch.nn.Module):
     leaner=("dynamo", "trace"),
     tries=lambda b, n: (torch.randn(b, n, 16), torch.rand(b, 1, n, n) > 0.3),
     sizes=((2, 5), (3, 8), (1, 2)),
-    case=_Grouped,
+    case=_grouped,
     beside=("attention",),
     opset=23,
 )
@@ -87,19 +83,15 @@ def attention_forward(
     return output.transpose(1, 2).contiguous(), None
 
 
-class _Packed(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
-        from transformers.models.qwen2_vl.modeling_qwen2_vl import VisionAttention
+def _packed() -> torch.nn.Module:
+    from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+    from transformers.models.qwen2_vl.modeling_qwen2_vl import VisionAttention
 
-        config = Qwen2VLVisionConfig(embed_dim=8, num_heads=2)
-        config._attn_implementation = "sdpa"
-        self.attention = VisionAttention(config)
-
-    def forward(self, x: Tensor, bounds: Tensor) -> Tensor:
-        turn = torch.ones_like(x[:, :4])
-        return self.attention(x, bounds, (turn, turn))
+    config = Qwen2VLVisionConfig(embed_dim=8, num_heads=2)
+    config._attn_implementation = "sdpa"
+    return computing(
+        lambda attention, x, bounds: attention(x, bounds, (torch.ones_like(x[:, :4]),) * 2), VisionAttention(config)
+    )
 
 
 def _parts(*lengths: int) -> tuple[Tensor, Tensor]:
@@ -115,7 +107,7 @@ def _parts(*lengths: int) -> tuple[Tensor, Tensor]:
     requires=("transformers>=5.10",),
     tries=_parts,
     sizes=((2, 5), (3, 1, 4), (6,)),
-    case=_Packed,
+    case=_packed,
     beside=("transformers-attention", "attention"),
 )
 def packed_attention(original: Callable[..., bool], *args: object, **kwargs: object) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from onnxpatch import KnownBody, Proof, Settings, When, patch
 from onnxpatch.formulas.calls import temporary_attributes
-from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
 # forward as most models have it, then with other dtypes of the angles, other orders of sine and cosine, and for images
@@ -37,32 +37,27 @@ _COSINES_FIRST = (
 )
 
 
-class _Embedded(torch.nn.Module):
-    def __init__(self, positions: torch.nn.Module) -> None:
-        super().__init__()
-        self.positions = positions
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.positions(ids) * 2
+def _embedded(positions: torch.nn.Module) -> torch.nn.Module:
+    return computing(lambda positions, ids: positions(ids) * 2, positions)
 
 
 def _speech() -> torch.nn.Module:
     from transformers.models.speech_to_text.modeling_speech_to_text import Speech2TextSinusoidalPositionalEmbedding
 
-    return _Embedded(Speech2TextSinusoidalPositionalEmbedding(8, 6, 1))
+    return _embedded(Speech2TextSinusoidalPositionalEmbedding(8, 6, 1))
 
 
 def _music() -> torch.nn.Module:
     from transformers.models.musicgen.modeling_musicgen import MusicgenSinusoidalPositionalEmbedding
 
-    return _Embedded(MusicgenSinusoidalPositionalEmbedding(8, 6))
+    return _embedded(MusicgenSinusoidalPositionalEmbedding(8, 6))
 
 
 def _translation() -> torch.nn.Module:
     from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding
 
     # Not the sines that the class begins with: a table that is grown is made anew from its first row.
-    return _Embedded(randomised(SinusoidalPositionalEmbedding(8, 6, 1)))
+    return _embedded(randomised(SinusoidalPositionalEmbedding(8, 6, 1)))
 
 
 def _grown(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cosines_first: bool) -> Tensor | None:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
+from onnxpatch.formulas.proof_cases import computing
 from onnxpatch.formulas.symbolic import as_tensor, symbolic, truncated
 from onnxpatch.formulas.windows import merge, pad_to, partition, windows_over
 
@@ -228,14 +229,9 @@ MOBILEVIT_LINK = "https://github.com/pytorch/pytorch/issues/147496"
 _LAYER = "transformers.models.mobilevitv2.modeling_mobilevitv2.MobileViTV2Layer"
 
 
-class _FoldedAndBack(nn.Module):
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer: Any = layer
-
-    def forward(self, x: Tensor) -> Tensor:
-        patches, size = self.layer.unfolding(x)
-        return self.layer.folding(patches - patches.mean(-1, keepdim=True), size)
+def _folded_and_back(layer: Any, x: Tensor) -> Tensor:
+    patches, size = layer.unfolding(x)
+    return layer.folding(patches - patches.mean(-1, keepdim=True), size)
 
 
 def _layer() -> nn.Module:
@@ -243,7 +239,8 @@ def _layer() -> nn.Module:
     from transformers.models.mobilevitv2.modeling_mobilevitv2 import MobileViTV2Layer
 
     config = MobileViTV2Config(image_size=64, width_multiplier=0.25)
-    return _FoldedAndBack(MobileViTV2Layer(config, in_channels=4, out_channels=4, attn_unit_dim=8, n_attn_blocks=1))
+    layer = MobileViTV2Layer(config, in_channels=4, out_channels=4, attn_unit_dim=8, n_attn_blocks=1)
+    return computing(_folded_and_back, layer)
 
 
 @patch(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import all_ones, as_tensor, symbolic
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -57,35 +57,24 @@ def recurrent_mask(
     return torch.where(single, torch.ones_like(attention_mask), attention_mask)[:, -length:]
 
 
-class _Encoder(torch.nn.Module):
+def _landmarks() -> torch.nn.Module:
     """Nyström attention over landmarks: it refuses a mask of queries by keys."""
+    from transformers import NystromformerConfig, NystromformerModel
 
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import NystromformerConfig, NystromformerModel
-
-        config = NystromformerConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
-                                     vocab_size=9, num_landmarks=2, segment_means_seq_len=6)  # fmt: skip
-        self.encoder = randomised(NystromformerModel(config))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.encoder(ids).last_hidden_state
+    config = NystromformerConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                                 vocab_size=9, num_landmarks=2, segment_means_seq_len=6)  # fmt: skip
+    return computing(lambda encoder, ids: encoder(ids).last_hidden_state, randomised(NystromformerModel(config)))
 
 
-class _TwoWays(torch.nn.Module):
+def _two_ways() -> torch.nn.Module:
     """An encoder that is given a mask: it is data."""
+    from transformers import BertConfig, BertModel
 
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import BertConfig, BertModel
-
-        config = BertConfig(
-            hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=9
-        )
-        self.encoder = randomised(BertModel(config))
-
-    def forward(self, ids: Tensor) -> Tensor:
-        return self.encoder(ids, attention_mask=ids.ne(0).long()).last_hidden_state
+    config = BertConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, vocab_size=9)
+    return computing(
+        lambda encoder, ids: encoder(ids, attention_mask=ids.ne(0).long()).last_hidden_state,
+        randomised(BertModel(config)),
+    )
 
 
 @op(
@@ -97,8 +86,8 @@ class _TwoWays(torch.nn.Module):
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/masking_utils.py",
     tries=lambda batch: torch.randint(0, 9, (batch, 6)),
     sizes=(2, 3, 1),
-    case=_Encoder,
-    unchanged=_TwoWays,
+    case=_landmarks,
+    unchanged=_two_ways,
 )
 def ignored_mask(
     original: object, padding_mask: Tensor | None, kv_length: object, local_attention_size: int | None = None
@@ -109,18 +98,16 @@ def ignored_mask(
     return True
 
 
-class _Gemma(torch.nn.Module):
-    def __init__(self, bidirectional: bool = True) -> None:
-        super().__init__()
-        from transformers import GemmaConfig, GemmaModel
+def _gemma(bidirectional: bool) -> torch.nn.Module:
+    from transformers import GemmaConfig, GemmaModel
 
-        config = GemmaConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
-                             num_key_value_heads=1, head_dim=4, vocab_size=9,
-                             use_bidirectional_attention=bidirectional)  # fmt: skip
-        self.decoder = randomised(GemmaModel(config))
-
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        return self.decoder(ids, attention_mask=mask, use_cache=False).last_hidden_state
+    config = GemmaConfig(hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                         num_key_value_heads=1, head_dim=4, vocab_size=9,
+                         use_bidirectional_attention=bidirectional)  # fmt: skip
+    return computing(
+        lambda decoder, ids, mask: decoder(ids, attention_mask=mask, use_cache=False).last_hidden_state,
+        randomised(GemmaModel(config)),
+    )
 
 
 @op(
@@ -135,8 +122,8 @@ class _Gemma(torch.nn.Module):
         (torch.arange(n) < torch.tensor([[n]] * (b - 1) + [[kept]])).long(),
     ),
     sizes=((2, 5, 3), (3, 7, 7), (2, 4, 4), (2, 6, 2), (1, 1, 1)),
-    case=_Gemma,
-    unchanged=lambda: _Gemma(bidirectional=False),
+    case=lambda: _gemma(bidirectional=True),
+    unchanged=lambda: _gemma(bidirectional=False),
 )
 def causal_mask(
     original: Callable[..., object],
@@ -168,17 +155,14 @@ def causal_mask(
 _OVERLAYS = ("or_mask_function", "and_mask_function", "block_sequence_ids")
 
 
-class _Mask(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import DogeConfig
-        from transformers.models.doge.modeling_doge import DogeAttention
+def _doge() -> torch.nn.Module:
+    from transformers import DogeConfig
+    from transformers.models.doge.modeling_doge import DogeAttention
 
-        config = DogeConfig(hidden_size=8, num_attention_heads=2, keep_window_size=6)
-        self.attention: Any = randomised(DogeAttention(config, 0))
-
-    def forward(self, x: Tensor, states: Tensor) -> Tensor:
-        return self.attention.prepare_dynamic_mask(x, states, 6)
+    config = DogeConfig(hidden_size=8, num_attention_heads=2, keep_window_size=6)
+    return computing(
+        lambda attention, x, states: attention.prepare_dynamic_mask(x, states, 6), randomised(DogeAttention(config, 0))
+    )
 
 
 @patch(
@@ -188,7 +172,7 @@ class _Mask(torch.nn.Module):
     link="https://github.com/huggingface/transformers/pull/35891",
     when=When(bodies={"prepare_dynamic_mask": {KnownBody("183f32b653c4", WRITTEN_FOR)}}),
     proof=Proof(
-        build=_Mask,
+        build=_doge,
         # The window has 6 keys: texts shorter and longer than it.
         inputs=lambda: [(torch.randn(b, n, 8), torch.rand(b, 2, n)) for b, n in ((2, 5), (3, 9), (1, 1))],
         fails=("dynamo", "trace"),

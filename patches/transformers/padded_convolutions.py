@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.proof_cases import OfMap, randomised
+from onnxpatch.formulas.proof_cases import OfMap, computing, randomised
 from onnxpatch.formulas.symbolic import chosen, symbolic
 from onnxpatch.formulas.windows import pad_to, windows_over
 
@@ -185,18 +185,8 @@ def _patch_embeddings() -> nn.Module:
     from transformers import SwinConfig
     from transformers.models.swin.modeling_swin import SwinPatchEmbeddings
 
-    return _First(SwinPatchEmbeddings(SwinConfig(image_size=16, patch_size=4, embed_dim=8)))
-
-
-class _First(nn.Module):
-    """Calls a module and returns its first output."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.module(x)[0]
+    layer = SwinPatchEmbeddings(SwinConfig(image_size=16, patch_size=4, embed_dim=8))
+    return computing(lambda layer, x: layer(x)[0], layer)
 
 
 def _images(*sizes: tuple[int, int, int]) -> list[tuple[Tensor]]:

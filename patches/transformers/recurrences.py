@@ -15,7 +15,7 @@ from torch.nn import functional
 
 import onnxpatch
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import fixed_size, symbolic
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -147,16 +147,14 @@ class _RecurrentGemmaRglru:
         return outs.transpose(0, 1).to(hidden_states.dtype), last
 
 
-class _Memory(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import xLSTMConfig
-        from transformers.models.xlstm.modeling_xlstm import xLSTMBackend
+def _memory() -> torch.nn.Module:
+    from transformers import xLSTMConfig
+    from transformers.models.xlstm.modeling_xlstm import xLSTMBackend
 
-        self.memory = xLSTMBackend(xLSTMConfig(hidden_size=8, num_heads=2, chunk_size=4))
-
-    def forward(self, query: Tensor, key: Tensor, value: Tensor, gates: Tensor) -> Tensor:
-        return self.memory(query, key, value, gates, gates + 1)[0]
+    return computing(
+        lambda memory, query, key, value, gates: memory(query, key, value, gates, gates + 1)[0],
+        xLSTMBackend(xLSTMConfig(hidden_size=8, num_heads=2, chunk_size=4)),
+    )
 
 
 def _memories() -> list[tuple[Tensor, ...]]:
@@ -170,7 +168,7 @@ def _memories() -> list[tuple[Tensor, ...]]:
     link=LINK,
     when=When(bodies={"forward": {KnownBody("b36fa25c389f", WRITTEN_FOR)}}),
     proof=Proof(
-        build=_Memory,
+        build=_memory,
         inputs=_memories,
         fails=("dynamo", "trace"),
         reason=f"{FAILURE}|Shape mismatch",

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 import onnxpatch
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import symbolic
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -23,17 +23,12 @@ _MODELS = "transformers.models"
 _WITH_IT = ("mamba", "falcon_mamba", "jamba", "zamba")
 
 
-class _Mixer(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import MambaConfig
-        from transformers.models.mamba.modeling_mamba import MambaMixer
+def _mixer() -> torch.nn.Module:
+    from transformers import MambaConfig
+    from transformers.models.mamba.modeling_mamba import MambaMixer
 
-        config = MambaConfig(hidden_size=8, state_size=4, num_hidden_layers=1)
-        self.mixer = randomised(MambaMixer(config, 0))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.mixer(x)
+    config = MambaConfig(hidden_size=8, state_size=4, num_hidden_layers=1)
+    return computing(lambda mixer, x: mixer(x), randomised(MambaMixer(config, 0)))
 
 
 @op(
@@ -45,7 +40,7 @@ class _Mixer(torch.nn.Module):
     requires=("transformers>=5",),
     tries=lambda batch, length: torch.randn(batch, length, 8),
     sizes=((2, 5), (3, 9), (1, 1)),
-    case=_Mixer,
+    case=_mixer,
     unchanged="fixed sizes",
     # transformers pads by the width of the weight, of which torch 2.8 makes a traced size.
     beside=("constant-arguments",),
@@ -93,18 +88,15 @@ def selective_scan(
     return (output, last.to(hidden_states.dtype)) if return_last_state else output
 
 
-class _Attention(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import MiniMaxConfig
-        from transformers.models.minimax.modeling_minimax import MiniMaxLightningAttention
+def _lightning() -> torch.nn.Module:
+    from transformers import MiniMaxConfig
+    from transformers.models.minimax.modeling_minimax import MiniMaxLightningAttention
 
-        config = MiniMaxConfig(hidden_size=8, num_attention_heads=2, head_dim=4, block_size=4, num_hidden_layers=2,
-                               layer_types=["linear_attention"] * 2)  # fmt: skip
-        self.attention = randomised(MiniMaxLightningAttention(config, 0))
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.attention(x, None, mask)[0]
+    config = MiniMaxConfig(hidden_size=8, num_attention_heads=2, head_dim=4, block_size=4, num_hidden_layers=2,
+                           layer_types=["linear_attention"] * 2)  # fmt: skip
+    return computing(
+        lambda attention, x, mask: attention(x, None, mask)[0], randomised(MiniMaxLightningAttention(config, 0))
+    )
 
 
 def _texts() -> list[tuple[Tensor, Tensor]]:
@@ -119,7 +111,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     link="https://github.com/huggingface/transformers/pull/35831",
     when=When(bodies={"forward": {KnownBody("74222c6b7bf0", WRITTEN_FOR)}}),
     proof=Proof(
-        build=_Attention,
+        build=_lightning,
         inputs=_texts,
         fails=("dynamo", "trace"),
         reason="cannot be reshaped|broadcast|relative error",

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, exporting, op, patch
-from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.scans import blocks
 from onnxpatch.formulas.symbolic import symbolic
 
@@ -156,20 +156,19 @@ def _with_neighbours(x: Tensor) -> Tensor:
     return torch.cat([padded[..., :-2, :], x, padded[..., 2:, :]], dim=-1)
 
 
-class _Text(torch.nn.Module):
+def _text() -> torch.nn.Module:
     """A text of any length through LED's whole encoder, which cuts off again what it padded."""
+    from transformers import LEDConfig
+    from transformers.models.led.modeling_led import LEDEncoder
 
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import LEDConfig
-        from transformers.models.led.modeling_led import LEDEncoder
-
-        config = LEDConfig(d_model=8, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=8, vocab_size=9,
-                           max_encoder_position_embeddings=32, attention_window=[4])  # fmt: skip
-        self.encoder = randomised(LEDEncoder(config))
-
-    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        return self.encoder(ids, attention_mask=mask, global_attention_mask=(ids == 3).long()).last_hidden_state
+    config = LEDConfig(d_model=8, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=8, vocab_size=9,
+                       max_encoder_position_embeddings=32, attention_window=[4])  # fmt: skip
+    return computing(
+        lambda encoder, ids, mask: (
+            encoder(ids, attention_mask=mask, global_attention_mask=(ids == 3).long()).last_hidden_state
+        ),
+        randomised(LEDEncoder(config)),
+    )
 
 
 def _texts() -> list[tuple[Tensor, Tensor]]:
@@ -188,7 +187,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     link=LINK,
     when=When(requires=("transformers>=5",), bodies={"_pad_to_window_size": {KnownBody("ba913713e878", WRITTEN_FOR)}}),
     proof=Proof(
-        build=_Text,
+        build=_text,
         inputs=_texts,
         fails=("dynamo", "trace"),
         reason="relative error|data-dependent expression|inferred|shape|onnxruntime fails|inconsistencies|at \\[",
@@ -205,18 +204,16 @@ class _LEDEncoder:
         return 0, input_ids, attention_mask, inputs_embeds
 
 
-class _Local(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import CanineConfig
-        from transformers.models.canine.modeling_canine import CanineAttention
+def _local() -> torch.nn.Module:
+    from transformers import CanineConfig
+    from transformers.models.canine.modeling_canine import CanineAttention
 
-        config = CanineConfig(hidden_size=8, num_attention_heads=2)
-        # Neither token sees all, nor is seen by all; then the four widths and strides.
-        self.attention = randomised(CanineAttention(config, True, False, False, 4, 4, 4, 4))
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.attention(x, mask[:, None, :] * torch.ones_like(mask)[:, :, None])[0]
+    config = CanineConfig(hidden_size=8, num_attention_heads=2)
+    # Neither token sees all, nor is seen by all; then the four widths and strides.
+    return computing(
+        lambda attention, x, mask: attention(x, mask[:, None, :] * torch.ones_like(mask)[:, :, None])[0],
+        randomised(CanineAttention(config, True, False, False, 4, 4, 4, 4)),
+    )
 
 
 def _short_texts() -> list[tuple[Tensor, Tensor]]:
@@ -233,7 +230,7 @@ def _short_texts() -> list[tuple[Tensor, Tensor]]:
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/canine/modeling_canine.py",
     when=When(bodies={"forward": {KnownBody("dd312ca4e446", WRITTEN_FOR)}}),
     proof=Proof(
-        build=_Local,
+        build=_local,
         inputs=_short_texts,
         fails=("dynamo", "trace"),
         reason="relative error|inferred a static shape",
@@ -273,19 +270,16 @@ def _bias(mask: Tensor, length: Any, count: Any, width: int, dtype: torch.dtype)
     return hidden.masked_fill((seen >= length)[None], float("-inf")).reshape([-1, 1, width, width])
 
 
-class _Global(torch.nn.Module):
+def _global() -> torch.nn.Module:
     """Attention to a window, and to the sum of every four tokens."""
+    from transformers import LongT5Config
+    from transformers.models.longt5.modeling_longt5 import LongT5TransientGlobalAttention
 
-    def __init__(self) -> None:
-        super().__init__()
-        from transformers import LongT5Config
-        from transformers.models.longt5.modeling_longt5 import LongT5TransientGlobalAttention
-
-        config = LongT5Config(d_model=8, d_kv=4, num_heads=2, local_radius=3, global_block_size=4)
-        self.attention: Any = randomised(LongT5TransientGlobalAttention(config, has_relative_attention_bias=True))
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        return self.attention(x, mask)[0]
+    config = LongT5Config(d_model=8, d_kv=4, num_heads=2, local_radius=3, global_block_size=4)
+    return computing(
+        lambda attention, x, mask: attention(x, mask)[0],
+        randomised(LongT5TransientGlobalAttention(config, has_relative_attention_bias=True)),
+    )
 
 
 def _block_texts() -> list[tuple[Tensor, Tensor]]:
@@ -305,7 +299,7 @@ def _block_texts() -> list[tuple[Tensor, Tensor]]:
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/longt5/modeling_longt5.py",
     exporters=("trace",),
     tries=_block_texts,
-    case=_Global,
+    case=_global,
 )
 def split_into_blocks(original: object, x: Tensor, block_len: int, dim: int) -> Tensor:
     """x: (..., length, global tokens), dim -2. ONNX's Reshape takes a size of 0 for "as it was": none is 0 here."""
