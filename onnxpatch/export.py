@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -52,6 +53,7 @@ def export(
     script: bool | None = None,
     exporter: str | None = None,
     external_data: bool = False,
+    weights: str | os.PathLike[str] | None = None,
     only: str | Iterable[str] | None = None,
     exclude: str | Iterable[str] | None = None,
     image_size: int | tuple[int, int] | None = None,
@@ -103,6 +105,8 @@ def export(
     delivers neither. Bounds are proven at the edges, first in the report (`report.bounds`), and stand in the file's
     metadata and dimension names; `Session` refuses inputs outside.
 
+    weights: a .safetensors file, or the .json index of several, with the values of a model whose parameters are on the
+    meta device. They are read as they are needed, and never all in memory; the model is on the meta device again after.
     only, exclude, image_size, branches, operators, other keywords: see `patched`. check=False: export, compare nothing.
     tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
     6e-2; whole numbers and bools exact). max_probes: inputs compared; other data, every branch and
@@ -144,11 +148,12 @@ def export(
     )  # fmt: skip
     if check:
         chosen(runtime)  # refuses a runtime that is not there, before the work of an export
-        check_runnable(model)
+        if weights is None:
+            check_runnable(model)
         _refuse_training(request)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
     # Probes are drawn at random: the caller's generators go on as if nothing had been drawn.
-    with OutFile(f) as out, process_state_kept(), weights_brought(model):
+    with OutFile(f) as out, process_state_kept(), weights_brought(model, weights):
         # Before the reference runs, since a forward in eager may change the model as well.
         state, reference = Snapshot(model, *request.inputs.objects()), None
         try:

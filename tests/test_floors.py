@@ -104,7 +104,8 @@ def test_only_the_room_for_it_reaches_for_private_names_of_torch():
 def private_names_of_torch(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Line and name of `torch._C.x`, `import torch._dynamo`, `from torch.fx._x import y`, `from torch.x import _y`.
 
-    `torch._check` and its kin are documented, and `torch.__version__` is nobody's secret.
+    `torch._check` and its kin are documented, `torch.__version__` is nobody's secret, and the operators in `torch.ops`
+    are what a graph is made of.
     """
     for node in ast.walk(tree):
         names = []
@@ -116,7 +117,7 @@ def private_names_of_torch(tree: ast.AST) -> Iterator[tuple[int, str]]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         for name in names:
             first, *parts = name.split(".")
-            if first == "torch" and any(re.match("_(?!_|check)", part) for part in parts):
+            if first == "torch" and parts[:1] != ["ops"] and any(re.match("_(?!_|check)", part) for part in parts):
                 yield node.lineno, name
 
 

@@ -150,7 +150,7 @@ def _prod(inp: Any, dims: Sequence[int] | None = None, output_dtype: int | None 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     math.ceil: _ceil, math.floor: _floor, math.trunc: _trunc, round: _round,
-    torch.ops.prims.prod.default: _prod,
+    torch.ops.prims.prod.default: _prod, torch.ops.aten._int_mm.default: lambda a, b: op.MatMulInteger(a, b),
     torch.ops.prims.view_of.default: lambda a: op.Identity(a), torch.ops.aten.sym_numel.default: lambda a: op.Size(a),
 }  # fmt: skip
 """For torch.onnx.export's `custom_translation_table`."""

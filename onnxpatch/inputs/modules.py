@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dis
+import json
+import os
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx, nn
+
+from onnxpatch.errors import InputError
 
 # nn.Module.__init__ puts these first in __dict__; the user's attributes follow.
 _OWN = tuple(vars(torch.nn.Module()))
@@ -135,28 +140,88 @@ def _weights(hook: Any) -> Mapping[str, torch.Tensor] | None:
     return found if found is not None else next((one for one in own if one is not None), None)
 
 
-@contextmanager
-def weights_brought(model: object) -> Iterator[None]:
-    """While this is open, offloaded modules hold their weights, and their forward is the one below the hook."""
-    held: list[tuple[dict[str, Any], str, Any]] = []
+def _in_files(model: nn.Module, weights: str | os.PathLike[str]) -> dict[int, torch.Tensor]:
+    """The values of the model's tensors on the meta device, by the tensor's id: views of a .safetensors file.
 
-    def put(store: dict[str, Any], key: str, value: object) -> None:
-        held.append((store, key, store[key]))
-        store[key] = value
-
+    The system reads a part of the file when it is asked for, and may drop it again.
+    """
+    path, name = Path(weights), type(model).__name__
+    empty = [(of, one) for of, one in _tensors(model) if one.is_meta]
+    if not empty:
+        raise InputError(f"weights= is for a model on the meta device, and {name} has its weights: leave it out")
     try:
-        for module in model.modules() if isinstance(model, nn.Module) else ():
+        from safetensors import SafetensorError, safe_open
+
+        if path.suffix == ".json":
+            there = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
+            opened = {file: safe_open(path.with_name(file), framework="pt") for file in set(there.values())}
+        else:
+            opened = {path.name: safe_open(path, framework="pt")}
+            there = dict.fromkeys(opened[path.name].keys(), path.name)
+    except ImportError:
+        raise InputError("weights= reads .safetensors files: pip install safetensors") from None
+    except (OSError, ValueError, KeyError, AttributeError, SafetensorError) as error:
+        raise InputError(f"{path} is no .safetensors file, nor the index of some ({error})") from None
+    # A tensor of several names, as tied weights are, stands in the file under one of them.
+    values = {id(one): _like(opened[there[of]].get_tensor(of), one) for of, one in empty if of in there}
+    for of, one in empty:
+        if id(one) not in values:
+            raise InputError(
+                f"{path} has no {of}, which is on the meta device: what a model computes when it is made is in no "
+                "file; make the model on the CPU and put its parameters alone on the meta device"
+            )
+        found = values[id(one)]
+        if (found.shape, found.dtype) != (one.shape, one.dtype):
+            raise InputError(
+                f"{of} is {one.dtype} {list(one.shape)} in {name}, and {found.dtype} {list(found.shape)} in {path}: "
+                "make the model with the file's sizes and dtype"
+            )
+    return values
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+
+
+@contextmanager
+def weights_brought(model: object, weights: str | os.PathLike[str] | None = None) -> Iterator[None]:
+    """While this is open, offloaded modules hold their weights, and their forward is the one below the hook.
+
+    weights: a .safetensors file, or the .json index of several, which has what the model has on the meta device.
+    """
+    held: list[tuple[dict[str, Any], str, Any]] = []
+    found = list(model.modules()) if isinstance(model, nn.Module) else []
+    try:
+        values = _in_files(model, weights) if weights is not None and isinstance(model, nn.Module) else {}
+        for module in found if values else ():
+            _fill(module, values, held)
+        for module in found:
             away = _away(module)
             for name, meta, value in away:
                 path, _, own = name.rpartition(".")
                 owner = module.get_submodule(path)
-                if isinstance(meta, nn.Parameter):
-                    put(owner._parameters, own, nn.Parameter(value, requires_grad=meta.requires_grad))
-                else:
-                    put(owner._buffers, own, value)
+                store = owner._parameters if isinstance(meta, nn.Parameter) else owner._buffers
+                _put(held, store, own, _like(value, meta))
             if away and "_old_forward" in vars(module):
-                put(vars(module), "forward", vars(module)["_old_forward"])
+                _put(held, vars(module), "forward", vars(module)["_old_forward"])
         yield
     finally:
         for store, key, value in reversed(held):
             store[key] = value
+
+
+def _fill(module: nn.Module, values: dict[int, torch.Tensor], held: list[tuple[dict[str, Any], str, Any]]) -> None:
+    for store in (module._parameters, module._buffers):
+        for key, one in list(store.items()):
+            if one is not None and id(one) in values:
+                _put(held, store, key, values[id(one)])
+
+
+def _put(held: list[tuple[dict[str, Any], str, Any]], store: dict[str, Any], key: str, value: object) -> None:
+    held.append((store, key, store[key]))
+    store[key] = value
+
+
+def _like(value: torch.Tensor, meta: torch.Tensor) -> torch.Tensor:
+    return nn.Parameter(value, requires_grad=meta.requires_grad) if isinstance(meta, nn.Parameter) else value

@@ -165,7 +165,8 @@ def check_runnable(model: torch.nn.Module) -> None:
     if meta := [path for path, tensor in tensors if tensor.is_meta and path not in brought]:
         raise InputError(
             f"{name} has tensors on the meta device ({_some(meta)}), which hold no values, so there is nothing to "
-            "export or compare: load its weights first. onnxpatch.plan and patched take it as it is"
+            "export or compare: load its weights first, or export(..., weights='model.safetensors'). "
+            "onnxpatch.plan and patched take it as it is"
         )
 
 

@@ -1,6 +1,7 @@
 """Large files without their weights in memory: what is read and written is the same model."""
 
 import contextlib
+import json
 import sys
 
 import numpy as np
@@ -163,3 +164,71 @@ def test_weights_that_the_caller_wants_elsewhere(tmp_path, monkeypatch, option):
 @pytest.mark.parametrize("exporter", ["dynamo", "trace"])
 def test_memory_of_an_export_stays_below_1_6_times_the_weights(kit, exporter):
     assert peak(exporter, kit, 500) < 1.6
+
+
+@pytest.mark.slow  # seconds of processor time for hundreds of MB
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_weights_in_a_safetensors_file_are_never_whole_in_memory(exporter):
+    assert peak(exporter, "streamed", 300) < 0.9
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.last.weight = self.first.weight
+        self.register_buffer("table", torch.rand(4))
+
+    def forward(self, x):
+        return self.last(self.first(x) + self.table)
+
+
+def on_meta(where, of=Tied, index=False):
+    """(the model, the same on the meta device, the file with its weights); index: two files and their index."""
+    from safetensors.torch import save_file
+
+    made = of().eval()
+    state = {name: one for name, one in made.state_dict().items() if name != "last.weight"}
+    with torch.device("meta"):
+        empty = of().eval()
+    if not index:
+        save_file(state, where / "m.safetensors")
+        return made, empty, where / "m.safetensors"
+    names = {name: f"{number % 2}.safetensors" for number, name in enumerate(state)}
+    for file in ("0.safetensors", "1.safetensors"):
+        save_file({name: one for name, one in state.items() if names[name] == file}, where / file)
+    (where / "m.json").write_text(json.dumps({"weight_map": names}))
+    return made, empty, where / "m.json"
+
+
+@pytest.mark.parametrize("index", [False, True])
+def test_a_model_on_the_meta_device_is_exported_with_the_weights_of_a_file(tmp_path, index):
+    made, empty, file = on_meta(tmp_path, index=index)
+    x, before = (torch.rand(2, 4),), [id(one) for one in (*empty.parameters(), *empty.buffers())]
+    assert onnxpatch.export(empty, x, tmp_path / "m.onnx", weights=file, exporter="trace", max_probes=3).ok
+    assert [id(one) for one in (*empty.parameters(), *empty.buffers())] == before and empty.table.is_meta
+    assert empty.last.weight is empty.first.weight and "last" not in vars(empty)
+    assert onnxpatch.verify(tmp_path / "m.onnx", made, x, max_probes=3).ok
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder, empty: (empty, folder / "none.safetensors"), "is no .safetensors file"),
+        (lambda folder, empty: (empty, folder / "m.onnx"), "is no .safetensors file"),
+        (lambda folder, empty: (Tied().eval(), folder / "m.safetensors"), "weights= is for a model on the meta device"),
+        (
+            lambda folder, empty: (empty.half(), folder / "m.safetensors"),
+            r"first.weight is torch.float16 \[4, 4\] in Tied",
+        ),
+        (
+            lambda folder, empty: (nn.ModuleDict({"a": empty}), folder / "m.safetensors"),
+            r"has no a.first.weight,\s+which is",
+        ),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused_in_one_line(tmp_path, change, message):
+    (tmp_path / "m.onnx").write_bytes(b"none")
+    model, file = change(tmp_path, on_meta(tmp_path)[1])
+    with pytest.raises(InputError, match=message):
+        onnxpatch.export(model, (torch.rand(2, 4),), weights=file)
