@@ -82,9 +82,19 @@ def smolvlm() -> Any:
     return _with_eyes("SmolVLM")
 
 
+def gemma3() -> Any:
+    """A prompt that sees ahead within an image, and layers that see a window."""
+    layers = {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}
+    config = transformers.Gemma3Config(
+        vision_config={**EYES, "model_type": "siglip_vision_model"}, text_config={**TEXT, "head_dim": 8, **layers},
+        image_token_index=IMAGE, mm_tokens_per_image=4, boi_token_index=96, eoi_token_index=95,
+    )  # fmt: skip
+    return transformers.Gemma3ForConditionalGeneration(config)
+
+
 MODELS = {
     "smolvlm": smolvlm, "llava": llava, "paligemma": paligemma, "qwen2_vl": qwen2_vl, "qwen2_5_vl": qwen2_5_vl,
-    "idefics3": idefics3,
+    "idefics3": idefics3, "gemma3": gemma3,
 }  # fmt: skip
 
 
@@ -131,6 +141,7 @@ CALLS = {
     "qwen2_5_vl": [patches((4, 4), (2, 6)), patches((4, 2), (2, 2), (6, 4), (2, 6), (4, 4), (2, 4))],
     "llava": [images(1), images(3)],
     "paligemma": [images(1), images(2)],
+    "gemma3": [images(1), images(2)],
     "qwen2_vl": [patches((4, 4), (2, 6)), patches((4, 2), (2, 2), (6, 4), (2, 6), (4, 4), (2, 4))],
 }
 
@@ -150,6 +161,8 @@ def test_the_tokens_are_those_of_generate(name: str, exporter: Any, tmp_path: Pa
         eager = {"mm_token_type_ids": there.int()} if "image_grid_thw" in call else {}
         if name == "paligemma":  # a prompt that sees ahead
             call = {**call, "token_type_ids": torch.zeros_like(call["input_ids"])}
+        if name == "gemma3":
+            call = {**call, "token_type_ids": there.int()}
         for beams in (1, 3):
             how = {
                 "max_new_tokens": 32,

@@ -79,7 +79,8 @@ _LAYOUT = ("layout", "pin_memory", "memory_format")
 
 
 def _indexed(x: Tensor, places: Sequence[Tensor | None]) -> Tensor:
-    return x[tuple(slice(None) if one is None else one for one in places)]
+    # The dots keep it from `TransformGetItemToIndex`, a mode of torch's for vmap, which takes lists of tensors alone.
+    return x[(*(slice(None) if one is None else one for one in places), ...)]
 
 
 def _sliced(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
