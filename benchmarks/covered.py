@@ -37,7 +37,8 @@ def sides(model: torch.nn.Module, args: tuple[Any, ...], dynamic: Any) -> list[t
     inputs = Inputs(model, args)
     dims = dynamic_dims(inputs, shapes.read(inputs, dynamic, None, None, "trace"))
     reference = Reference(model, inputs, dims, Budget.starting_now(16))
-    found = untried(reference.eager.sides, [probe for probe in reference.probes if tells(probe)])
+    empty = [probe for dim in dims if (probe := reference.oracle.empty(dim)) is not None]
+    found = untried(reference.eager.sides, [probe for probe in (*empty, *reference.probes) if tells(probe)])
     assert found is not None, "no side was recorded"
     return [(one.place.rpartition("-packages/")[2], one.side) for one in found]
 
