@@ -174,7 +174,7 @@ def _name_outputs(program: Any, request: ExportRequest) -> None:
     such an output gets another.
     """
     graph, layout = program.model.graph, request.layout
-    _keep_input_names(graph)
+    _keep_input_names(program, request.dynamo_names())
     outer = {value.name for value in (*graph.inputs, *graph.initializers.values())}
     if layout is not None and len(graph.outputs) == len(layout.places):
         _tell_apart(graph)
@@ -191,14 +191,25 @@ def _name_outputs(program: Any, request: ExportRequest) -> None:
             value.name = f"{value.name}_output"
 
 
-def _keep_input_names(graph: Any) -> None:
-    """Give inputs that the model returns unchanged their names again: the exporter calls them `x_orig`, outputs x."""
-    for value in graph.inputs:
-        own = value.name.removesuffix("_orig")
-        twin = next((output for output in graph.outputs if output.name == own and output is not value), None)
-        if own != value.name and twin is not None:
-            twin.name = f"{own}_output"
-            value.name = own
+def _keep_input_names(program: Any, given: Sequence[str] | None) -> None:
+    """Give inputs their own names again, where the model returns one unchanged or begins with a view of its own shape.
+
+    The exporter calls the first `x_orig`, and its output x. Of `x.t()` of one axis, or `x.expand(x.shape)`, the input
+    becomes t or expand, and a caller who feeds x is refused.
+    """
+    graph, signature = program.model.graph, program.exported_program.graph_signature
+    names = given or [
+        one.arg.name for one in signature.input_specs if one.kind.name == "USER_INPUT" and hasattr(one.arg, "name")
+    ]
+    if len(names) != len(graph.inputs):
+        return
+    for value, own in zip(graph.inputs, names, strict=True):
+        if value.name == own:
+            continue
+        for node in _nodes(program.model):
+            for other in (one for one in node.outputs if one.name == own):
+                other.name = f"{own}_output" if other.is_graph_output() else f"{own}_inside"
+        value.name = own
 
 
 def _tell_apart(graph: Any) -> None:

@@ -15,6 +15,12 @@ from onnxpatch.formulas.elementary import floor_quotient
 from onnxpatch.formulas.symbolic import divides_negative, missing_to, never_negative, symbolic
 
 
+def _in_place(halves: Tensor, rows: Tensor) -> tuple[Tensor, ...]:
+    halves //= -4
+    rows.floor_divide_(0.3)
+    return halves, rows
+
+
 def _quotients(x: Tensor) -> tuple[Tensor, ...]:
     whole = (x * 10).long()
     halves = -(-x.shape[1] // 2)
@@ -25,6 +31,7 @@ def _quotients(x: Tensor) -> tuple[Tensor, ...]:
         x[:, :halves],
         7 // (whole.abs() + 1),
         whole // 2.5,
+        *_in_place(whole.clone(), x.clone()),
     )
 
 
@@ -141,31 +148,6 @@ def right_shift(original: Callable[..., Tensor], input: object, other: object) -
     if not isinstance(other, int) or not isinstance(input, Tensor):
         return NotImplemented
     return floor_division(torch.floor_divide, input, 2**other)
-
-
-def _divided(x: Tensor) -> tuple[Tensor, ...]:
-    halves, rows = (x * 10).long(), x.clone()
-    halves //= -4
-    rows.floor_divide_(0.3)
-    return halves, rows
-
-
-@op(
-    "floor_divide_",
-    "__ifloordiv__",
-    name="floor-division-in-place",
-    why="x //= 2 of negative numbers is rounded towards zero in the graph",
-    reason="relative error|flags differ",
-    link="https://github.com/pytorch/pytorch/issues/44692",
-    exporters=("trace",),
-    tries=_rows,
-    case=_divided,
-    unchanged=lambda x: x.clone().mul_(2),
-    beside=("floor-division",),
-)
-def floor_division_in_place(original: object, input: Tensor, other: Any) -> Tensor:
-    """Writes the quotient of `floor-division` into the tensor."""
-    return input.copy_(torch.floor_divide(input, other))
 
 
 class _Halved(torch.nn.Module):

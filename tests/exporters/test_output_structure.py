@@ -94,6 +94,17 @@ def test_names_given_come_first(exporter: str, tmp_path: Path) -> None:
     assert session.outputs == ["mine", "b"] and equal(session(x), model(x))
 
 
+@pytest.mark.parametrize("names", [None, ("p", "q")])
+def test_inputs_keep_their_names_where_a_view_of_them_is_no_work(names: tuple[str, ...] | None, tmp_path: Path) -> None:
+    class Viewed(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return x.t(), y.expand(y.shape) * 2, y
+
+    file, args = tmp_path / "m.onnx", (torch.randn(3), torch.randn(2, 4))
+    onnxpatch.export(Viewed().eval(), args, file, dynamic_shapes=({0: "n"}, {0: "b"}), input_names=names)
+    assert [value.name for value in onnx.load(file).graph.input] == list(names or ("x", "y"))
+
+
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_without_a_comparison_names_and_structure_are_there_too(exporter: str, tmp_path: Path) -> None:
     model, file = Returning(lambda x, y: {"logits": y, "none": None}).eval(), tmp_path / "m.onnx"
