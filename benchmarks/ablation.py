@@ -28,19 +28,19 @@ from benchmarks.verdict_subjects import Subject, devious
 from benchmarks.verdicts import LIMIT, RESULTS, truth
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.process import undone
-from onnxpatch.verification import data_search, decided_sizes, mentioned, reference
+from onnxpatch.verification import data_probes, decided_sizes, numbers_in_code, reference
 from onnxpatch.versions import versions
 
 # The rows of makers, and what else makes probes or reads constants, each with what stands in its place.
-_HOMES = (data_search, decided_sizes)
+_HOMES = (data_probes, decided_sizes)
 MAKERS = [maker.name for home in _HOMES for maker in home.MAKERS]
 OTHERS: dict[str, tuple[ModuleType, str, Any]] = {
     "any other size": (reference, "size_probes", lambda oracle: ()),
     "magnitudes": (reference, "_magnitudes", lambda *_: ()),
     "unmoved dimensions": (reference, "_unmoved", lambda *_: ()),
-    "constants of the code": (mentioned, "_loaded", lambda *_: ()),
-    "sizes by the names of attributes": (mentioned, "_named", lambda *_: Counter()),
-    "grids of position tables": (mentioned, "_grids", lambda *_: ()),
+    "constants of the code": (numbers_in_code, "_loaded", lambda *_: ()),
+    "sizes by the names of attributes": (numbers_in_code, "_named", lambda *_: Counter()),
+    "grids of position tables": (numbers_in_code, "_grids", lambda *_: ()),
 }
 
 

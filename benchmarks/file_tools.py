@@ -119,7 +119,7 @@ def flat(args: Sequence[Any]) -> list[torch.Tensor]:
 
 def judged(case: Case, file: Path, tool: str, kind: str, names: Sequence[str]) -> dict[str, Any]:
     import onnxpatch
-    from onnxpatch.results.closeness import distances
+    from onnxpatch.results.quantized_distance import distances
 
     run, held = TOOLS[tool]
     made = file.with_name("made.onnx")

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog, Prefer, best_of
+from onnxpatch.attempts.bounded_files import Bounds, narrowed
 from onnxpatch.attempts.course import better_than_plain, first_right, refusal
-from onnxpatch.attempts.narrowed import Bounds, narrowed
 from onnxpatch.attempts.one_attempt import ExportContext, Proven
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile

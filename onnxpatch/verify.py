@@ -25,7 +25,7 @@ from onnxpatch.onnxfile.mapped_weights import bytes_of
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
-from onnxpatch.results.closeness import closeness
+from onnxpatch.results.quantized_distance import closeness
 from onnxpatch.results.report import Report
 from onnxpatch.verification.eager import Flatten, lost_state
 from onnxpatch.verification.input_matching import Feed, declared_by, in_widths, match_inputs, refuse_unfitting

@@ -21,8 +21,8 @@ import torch
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog
+from onnxpatch.attempts.bounded_files import Bounds, without_small_sizes
 from onnxpatch.attempts.failure import Failure
-from onnxpatch.attempts.narrowed import Bounds, without_small_sizes
 from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.diagnosis.operator_support import translated_by_dynamo
 from onnxpatch.diagnosis.proposals import fewest

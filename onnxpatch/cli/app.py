@@ -15,7 +15,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from onnxpatch.cli import export_model, inspect_model, kit, show
+from onnxpatch.cli import export_model, inspect_model, registry_commands, show
 
 
 @runtime_checkable
@@ -119,22 +119,22 @@ _FUNCTIONS: dict[str, tuple[Callable[..., None], str]] = {
         onnxpatch plan "timm:create_model('vit_tiny_patch16_224')" --html plan.html""",
     ),
     "list": (
-        kit.list_patches,
+        registry_commands.list_patches,
         """onnxpatch list 'einops*'
         onnxpatch list lgamma --prove""",
     ),
     "prove": (
-        kit.prove,
+        registry_commands.prove,
         """onnxpatch prove my_patches.py
         onnxpatch prove package.my_patches -v""",
     ),
     "ops": (
-        kit.ops,
+        registry_commands.ops,
         """onnxpatch ops 'upsample*'
         onnxpatch ops --missing --exporter trace""",
     ),
     "drift": (
-        kit.drift,
+        registry_commands.drift,
         """onnxpatch drift
         onnxpatch drift --strict --json""",
     ),

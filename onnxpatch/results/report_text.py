@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from onnxpatch.messages.text import WIDTH, counted, in_bytes, in_seconds, one_line, relative
 from onnxpatch.results.checks import Checked, Outcome, Untried, attempt_lines
-from onnxpatch.results.closeness import distances
+from onnxpatch.results.quantized_distance import distances
 
 HEADER = ("stage", "probe", "kind", "status", "rel. error", "finding")
 _LONGEST = 120  # characters of a finding in a row

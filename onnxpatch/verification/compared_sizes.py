@@ -21,7 +21,7 @@ from onnxpatch.decisions.ask import Site
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.data_changes import few_variants
-from onnxpatch.verification.mentioned import Mentioned
+from onnxpatch.verification.numbers_in_code import Mentioned
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.size_recorder import SizeComparison

@@ -17,7 +17,7 @@ import torch
 from onnxpatch.inputs.dims import DynamicDim, shape_at
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.eager import Answer, Eager, tells
-from onnxpatch.verification.mentioned import Mentioned, mentioned
+from onnxpatch.verification.numbers_in_code import Mentioned, mentioned
 from onnxpatch.verification.probe import Budget, Fill, Moves, Probe, drawn, fills
 
 _FURTHEST = 1 << 24  # elements of all inputs together

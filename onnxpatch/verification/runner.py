@@ -17,7 +17,7 @@ from onnxpatch.onnxfile.graph import drawing, unfed_outputs
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.checks import Checked, RightWithin
-from onnxpatch.results.closeness import closeness
+from onnxpatch.results.quantized_distance import closeness
 from onnxpatch.results.report import Report
 from onnxpatch.verification.beyond_inputs import beyond_inputs
 from onnxpatch.verification.comparison import TOLERANCE

@@ -14,7 +14,7 @@ from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.eager import Eager
-from onnxpatch.verification.mentioned import Mentioned
+from onnxpatch.verification.numbers_in_code import Mentioned
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
 from onnxpatch.verification.reference import find_probes

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import onnxpatch
-from onnxpatch.results.closeness import Closeness, closeness, distances
+from onnxpatch.results.quantized_distance import Closeness, closeness, distances
 
 pytestmark = pytest.mark.exports  # verify reads the model's conditions on sizes by torch.export
 
