@@ -27,6 +27,8 @@ from onnxpatch.verification.size_recorder import SizeWatch
 # Conversions in one forward, after which it is taken for one that does not end.
 _ENDLESS = 2000
 _MOST_COMPARED = 16
+# Returns what the caller gets in place of the result; None: the result.
+Reader = Callable[..., object]
 _NEAR = 3  # frames of the model's code
 _QUICK = 100  # calls of torch's functions
 
@@ -105,15 +107,6 @@ class Decisions(TorchFunctionMode):
     def _sizes(self, result: Any, *_: object, **__: object) -> object:
         return self.sizes.watched(result) if self._watch_sizes else None
 
-    def _finite(self, *_: object, **__: object) -> None:
-        self.asks_finite = True
-
-    def _partial(self, *_: object, **__: object) -> None:
-        self.partial = True
-
-    def _draws(self, *_: object, **__: object) -> None:
-        self.draws = True
-
     def _ordered(self, result: object, left: Any = None, right: Any = None, *_: object, **__: object) -> None:
         self._compare(result, False, left, right)
 
@@ -190,21 +183,16 @@ class Decisions(TorchFunctionMode):
             return
         # `x != x` is a way to ask for NaN.
         self.asks_finite |= left is right or any(isinstance(side, float) and not math.isfinite(side) for side in sides)
-        self._meet(left, right, equality)
+        numbers = [number_of(left), number_of(right)]
+        for side, number in zip((right, left), numbers, strict=True):  # what a tensor is compared with
+            if number is not None and isinstance(side, torch.Tensor) and math.isfinite(number):
+                self.values |= dict.fromkeys([number] if equality else [number + 1, number - 1])
         # torch.equal and allclose answer in Python: a branch, without a conversion of its own.
         if isinstance(answer, bool):
             self._add(answer)
-        if isinstance(answer, torch.Tensor) and answer.numel() == 1 and all(map(_is_number, sides)):
-            a, b = (number_of(side) for side in sides)
-            if a is not None and b is not None:
-                self._note(a, b, equality)
-
-    def _meet(self, left: object, right: object, equality: bool) -> None:
-        """Note the number that a tensor is compared with."""
-        numbers = [number_of(side) for side in (left, right)]
-        for side, number in zip((right, left), numbers, strict=True):
-            if number is not None and isinstance(side, torch.Tensor) and math.isfinite(number):
-                self.values |= dict.fromkeys([number] if equality else [number + 1, number - 1])
+        a, b = numbers
+        if isinstance(answer, torch.Tensor) and answer.numel() == 1 and a is not None and b is not None:
+            self._note(a, b, equality)
 
     def _decide(self, number: float, other: float | None, answer: bool, equality: bool, rounding: bool) -> None:
         if rounding or self.sizes.over:  # nobody asked
@@ -266,10 +254,6 @@ def addresses(model: object) -> frozenset[int]:
     return frozenset(map(address, tensors)) - {0}
 
 
-def _is_number(side: object) -> bool:
-    return not isinstance(side, torch.Tensor) or side.numel() == 1
-
-
 def _magnitude(number: float) -> object:
     if number == 0 or not math.isfinite(number):
         return repr(number)
@@ -293,21 +277,23 @@ def _functions(names: str) -> Iterator[Any]:
     return (getattr(home, name) for home in (torch, torch.Tensor) for name in names.split() if hasattr(home, name))
 
 
-# Returns what the caller gets in place of the result; None: the result.
-Reader = Callable[..., object]
+def _marks(flag: str) -> Reader:
+    return lambda watch, *_, **__: setattr(watch, flag, True)
+
+
 _READERS: dict[Any, list[Reader]] = {
     # A function mode gets the getter of a property: `x.shape` arrives as torch.Tensor.shape.__get__.
     torch.Tensor.shape.__get__: [Decisions._sizes],  # type: ignore[attr-defined]
     torch.nn.functional.interpolate: [Decisions._resized],
-    torch.nn.functional.rrelu: [Decisions._draws],
+    torch.nn.functional.rrelu: [_marks("draws")],
 }
 _READ: dict[Reader, str] = {
     Decisions._sizes: "size numel",
-    Decisions._finite: "isnan isinf isfinite nan_to_num nanmean nansum nanmedian nanquantile fmax fmin",
+    _marks("asks_finite"): "isnan isinf isfinite nan_to_num nanmean nansum nanmedian nanquantile fmax fmin",
     # Of numbers outside their domain they are NaN, though all inputs are finite.
-    Decisions._partial: "sqrt log log2 log10 log1p acos asin arccos arcsin acosh atanh",
+    _marks("partial"): "sqrt log log2 log10 log1p acos asin arccos arcsin acosh atanh",
     # They draw for some data only, so that the example need not show it.
-    Decisions._draws: "rrelu rrelu_",
+    _marks("draws"): "rrelu rrelu_",
     Decisions._ordered: "__lt__ __le__ __gt__ __ge__ lt le gt ge",
     Decisions._equal: "__eq__ __ne__ eq ne isclose not_equal equal allclose",
     Decisions._stepped: "__floordiv__ floor_divide __mod__ remainder fmod",

@@ -130,7 +130,10 @@ def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
     total, largest = int(example.sum()), int(example.max())
     # Products too: a tensor of offsets may count the elements of two flattened axes.
     pairs = [*moves, *((a * c, b * d) for (a, b), (c, d) in itertools.combinations(moves, 2))]
-    for relation, value in _meanings(total, largest):
+    meanings: Sequence[tuple[Relation, int]] = (
+        ("sum", total), ("largest", largest), ("largest + 1", largest + 1), ("largest - 1", largest - 1),
+    )  # fmt: skip
+    for relation, value in meanings:
         for old, new in pairs:
             # Not size 1, which any mask with a single 1 would match; nor the sum of one element, which is its largest
             # too.
@@ -161,10 +164,6 @@ def rescaled(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> torch
 def _counts(value: torch.Tensor) -> bool:
     whole = not value.is_floating_point() and not value.is_complex() and value.dtype != torch.bool
     return whole and 0 < value.numel() <= _ROW and int(value.min()) >= 0
-
-
-def _meanings(total: int, largest: int) -> Sequence[tuple[Relation, int]]:
-    return ("sum", total), ("largest", largest), ("largest + 1", largest + 1), ("largest - 1", largest - 1)
 
 
 def _now(example: torch.Tensor, relation: Relation) -> int:
@@ -213,15 +212,11 @@ def _to_last_index(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
     return (values * ((wanted - 1) / now)).round().clamp(0, wanted - 1)
 
 
-def _to_one_beyond(values: torch.Tensor, now: int, wanted: int) -> torch.Tensor:
-    return _to_largest(values, now, wanted + 1)
-
-
 _FITS: dict[Relation, Callable[[torch.Tensor, int, int], torch.Tensor]] = {
     "sum": _to_sum,
     "largest": _to_largest,
     "largest + 1": _to_last_index,
-    "largest - 1": _to_one_beyond,
+    "largest - 1": lambda values, now, wanted: _to_largest(values, now, wanted + 1),
 }
 
 

@@ -16,7 +16,7 @@ from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.graph import drawing, unfed_outputs
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
-from onnxpatch.results.checks import Checked, RightWithin
+from onnxpatch.results.checks import Checked
 from onnxpatch.results.quantized_distance import closeness
 from onnxpatch.results.report import Report
 from onnxpatch.verification.beyond_inputs import beyond_inputs
@@ -63,7 +63,8 @@ def run(
     """
     start = time.perf_counter()
     limits = limits or Limits()
-    broken = [(guard, probe) for guard, probe in _broken(conditions, reference) if limits.admits(probe.sizes)]
+    guards = guards_of(conditions, reference.inputs, reference.dims) if conditions is not None else []
+    broken = [one for one in breaking_probes(guards, reference.oracle) if limits.admits(one[1].sizes)]
     probes = [probe for probe in _in_order(reference.probes, broken) if limits.admits(probe.sizes)]
     for graph in graphs:  # a graph that is right takes about as much as eager does
         graph.max_bytes = max(reference.eager.limits[0], _TIMES_EAGER * reference.eager.peak)
@@ -144,7 +145,10 @@ def _in_runtime(
         frozen=specialized(graph, feed, reference.dims, checks, probes),
         guards=dropped_guards(graph, checks, probes, broken),
         notes=notes,
-        right_within=[] if graph.stopped or right_everywhere else _within(reference, made, checks, compare, fixed),
+        # How far a quantized file is depends on the data: a size at which it is too far says nothing about sizes.
+        right_within=[]
+        if graph.stopped or made.compare
+        else right_within(reference.oracle, checks, lambda probe: compare(probe).ok, fixed),
         unproven=[one for one in unproven_dimensions(reference, checks) if one.dimension not in fixed],
     )
 
@@ -165,18 +169,6 @@ def _checked(
         if progress:
             progress(graph.runtime, done, len(probes))
         yield _worst(graph, probe, draws, compare)
-
-
-def _within(
-    reference: Reference,
-    made: Report,
-    checks: Sequence[Checked],
-    compare: Callable[[Probe], Checked],
-    fixed: Collection[str],
-) -> list[RightWithin]:
-    """The sizes at which a wrong graph is right."""
-    # How far a quantized file is depends on the data: a size at which it is too far says nothing about sizes.
-    return [] if made.compare else right_within(reference.oracle, checks, lambda probe: compare(probe).ok, fixed)
 
 
 def _draws(graph: Graph) -> list[str]:
@@ -211,11 +203,6 @@ def _joined(reports: Sequence[Report]) -> Report:
         unproven=worst.unproven,
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
     )
-
-
-def _broken(conditions: object, reference: Reference) -> list[tuple[Guard, Probe]]:
-    guards = guards_of(conditions, reference.inputs, reference.dims) if conditions is not None else []
-    return breaking_probes(guards, reference.oracle) if guards else []
 
 
 def _in_order(probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]) -> list[Probe]:

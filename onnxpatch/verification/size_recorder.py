@@ -8,6 +8,7 @@ whose sums and products are watched sizes as well.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -149,9 +150,7 @@ class WatchedSize(int):
         return self._number() / by if divided else self._number() * by
 
     def _number(self) -> Number:
-        def note(other: float | None, answer: bool, equality: bool, first: bool) -> bool:
-            return self.watch.note(self, other, answer, equality, first)
-
+        note = functools.partial(self.watch.note, self)
         return Number(int(self), note, lambda whole: WatchedSize(whole, self.watch))
 
     def __bool__(self) -> bool:

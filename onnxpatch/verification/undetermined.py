@@ -137,13 +137,11 @@ class _TiesBroken(TorchFunctionMode):
 def _sort(
     ties: _TiesBroken, result: Any, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
 ) -> object:
-    return result if stable else type(result)(ties.order(x, dim, descending))
-
-
-def _argsort(
-    ties: _TiesBroken, result: object, x: torch.Tensor, dim: int = -1, descending: bool = False, stable: bool = False
-) -> object:
-    return result if stable else ties.order(x, dim, descending)[1]
+    """sort, and argsort, whose result is the places alone."""
+    if stable:
+        return result
+    values, at = ties.order(x, dim, descending)
+    return at if isinstance(result, torch.Tensor) else type(result)((values, at))
 
 
 def _topk(
@@ -187,19 +185,11 @@ def _kth(ties: _TiesBroken, result: Any, x: torch.Tensor, k: int, dim: int = -1,
 
 
 # A call with other arguments (out=, names of axes) raises inside the block; that answer is then not used.
-_FORMS: dict[Any, Callable[..., Any]] = {
-    torch.sort: _sort,
-    torch.Tensor.sort: _sort,
-    torch.argsort: _argsort,
-    torch.Tensor.argsort: _argsort,
-    torch.topk: _topk,
-    torch.Tensor.topk: _topk,
-    torch.unique: _unique,
-    torch.Tensor.unique: _unique,
-    torch.kthvalue: _kth,
-    torch.Tensor.kthvalue: _kth,
-    **{getattr(home, name): _place for home in (torch, torch.Tensor) for name in ("mode", "median", "nanmedian")},
-}
+_BY_NAME: Mapping[str, Callable[..., Any]] = {
+    "sort": _sort, "argsort": _sort, "topk": _topk, "unique": _unique, "kthvalue": _kth,
+    "mode": _place, "median": _place, "nanmedian": _place,
+}  # fmt: skip
+_FORMS = {getattr(home, name): form for home in (torch, torch.Tensor) for name, form in _BY_NAME.items()}
 
 
 _ROUNDING = 1e-6

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from onnxpatch.decisions.choice_outcomes import Choice, not_chosen, place
 from onnxpatch.decisions.code_run import CodeRun
-from onnxpatch.decisions.conditionals import Question, Source, is_idle, missing_sides, sides_of_jumps
+from onnxpatch.decisions.conditionals import Source, is_idle, missing_sides, sides_of_jumps
 from onnxpatch.decisions.dependence import Dependence
 from onnxpatch.decisions.functions_run import Function
 from onnxpatch.decisions.sides_taken import SidesTaken, Taken
@@ -46,6 +46,14 @@ class _Side:
     question: str
     order: tuple[str, int, int]
     within: ast.AST | None = None
+
+
+def _side(
+    function: Function, on: tuple[ast.expr, ...], at: Any, said: str, question: ast.expr, within: ast.AST | None = None
+) -> _Side:
+    """at: the node at whose place it stands."""
+    order = (function.code.co_filename, at.lineno, at.col_offset)
+    return _Side(function, on, said, _text(question), order, within)
 
 
 @dataclass
@@ -153,7 +161,8 @@ def _missed(code: CodeRun, ran: _Ran) -> Iterator[_Side]:
             continue
         seen.add(source)
         for question in source.questions:
-            yield from (_side(function, question, *one) for one in missing_sides(question, ran.answers))
+            for test, answer in missing_sides(question, ran.answers):
+                yield _side(function, (test,), test, _said(test, answer), question.test, question.node)
         if function.number in ran.lines:
             yield from _by_lines(function, source.nodes, ran.lines[function.number])
 
@@ -176,8 +185,7 @@ def _not_chosen(sides: SidesTaken, code: CodeRun, taken: Iterable[Taken]) -> Ite
 def _not_chosen_side(code: CodeRun, function: Function, source: Source, choice: Choice, said: str) -> Iterator[_Side]:
     node, *on = (source.places[place(one)] for one in (choice.node, *choice.on))
     if not _is_asked_by_callers(code, function, node):
-        order = function.code.co_filename, node.lineno, node.col_offset
-        yield _Side(function, tuple(on), _cut(said), _text(node), order, node)
+        yield _side(function, tuple(on), node, _cut(said), node, node)
 
 
 def _is_asked_by_callers(code: CodeRun, function: Function, node: ast.expr) -> bool:
@@ -198,17 +206,6 @@ def _is_asked(code: CodeRun, calling: Function, at: int) -> bool:
 
 def _inside(one: Choice, other: Choice) -> bool:
     return any(part is one.node for part in ast.walk(other.node) if part is not other.node)
-
-
-def _side(function: Function, question: Question, test: ast.expr, answer: bool) -> _Side:
-    return _Side(
-        function,
-        (test,),
-        _said(test, answer),
-        _text(question.test),
-        (function.code.co_filename, test.lineno, test.col_offset),
-        question.node,
-    )
 
 
 def _said(test: ast.expr, answer: bool) -> str:
@@ -233,14 +230,14 @@ def _by_lines(function: Function, nodes: Sequence[ast.AST], ran: Collection[int]
     for node in nodes:
         if isinstance(node, ast.Match) and node.lineno in ran:
             for case in _left_out(node.cases, ran):
-                yield _other(function, (node.subject,), case.body[0], f"case {_text(case.pattern)}", node.subject)
+                yield _side(function, (node.subject,), case.body[0], f"case {_text(case.pattern)}", node.subject)
         elif isinstance(node, ast.Try) and _ran(node.body, ran):
             # Whatever computes with an input may raise for another one.
             parts = (part for body in node.body for part in ast.walk(body))
             may = tuple(part for part in parts if isinstance(part, ast.Call | ast.Subscript))
             for handler in _left_out(node.handlers, ran) if may else ():
                 said = f"{_text(handler.type)} is raised" if handler.type is not None else "an error is raised"
-                yield _other(function, may, handler, said, may[0])
+                yield _side(function, may, handler, said, may[0])
 
 
 def _left_out(ways: Sequence[_Way], ran: Collection[int]) -> list[_Way]:
@@ -250,10 +247,3 @@ def _left_out(ways: Sequence[_Way], ran: Collection[int]) -> list[_Way]:
 
 def _ran(body: Sequence[ast.stmt], ran: Collection[int]) -> bool:
     return any(line in ran for one in body for line in range(one.lineno, (one.end_lineno or one.lineno) + 1))
-
-
-def _other(
-    function: Function, on: tuple[ast.expr, ...], at: ast.stmt | ast.ExceptHandler, said: str, question: ast.expr
-) -> _Side:
-    order = (function.code.co_filename, at.lineno, at.col_offset)
-    return _Side(function, on, said, _text(question), order)
