@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from onnxpatch.decisions.ask import Site
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.data_changes import few_variants
 from onnxpatch.verification.numbers_in_code import Mentioned
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
@@ -91,7 +90,6 @@ def _turned(oracle: Oracle, example: Decisions, runs: list[_Run]) -> Iterator[Pr
                 seen |= other.watched.sizes.outcomes()
                 kept += 1
                 yield probe
-                yield from _with_other_data(oracle, probe, other.watched, example)
 
 
 def _followed(oracle: Oracle, wish: Wish, runs: list[_Run]) -> tuple[Probe | None, _Run | None]:
@@ -102,21 +100,6 @@ def _followed(oracle: Oracle, wish: Wish, runs: list[_Run]) -> tuple[Probe | Non
         return None, None
     runs.append(_Run(wish, watched))
     return probe, runs[-1]
-
-
-def _with_other_data(oracle: Oracle, probe: Probe, watched: Decisions, example: Decisions) -> Iterator[Probe]:
-    """Other data at this size, where the forward asks the data what it does not ask at the example's."""
-    known = {place for place, _ in example.sides}
-    wanted = {(at, not answer) for at, answer in watched.sides if at not in known and isinstance(answer, bool)}
-    for label, values in few_variants(probe.values):
-        if not wanted or oracle.used_up:
-            return
-        other = oracle.eager.decisions(values)
-        if other is not None and not wanted.isdisjoint(other.sides):
-            wanted -= other.sides
-            answer = oracle.eager.ask(values, known=other)
-            if oracle.usable(answer):
-                yield oracle.remember(answer.probe(f"{label} at {probe.label}", "branch", probe.sizes, values))
 
 
 def _exchanged(oracle: Oracle, base: Wish) -> Iterator[Wish]:

@@ -2,19 +2,16 @@
 
 x.sum() > 0                      x negated
 softmax over a mask's row        the row masked whole
-torch.equal(x, y)                one input equal to the other
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 _FIRST = 4  # inputs that are changed alone
-_PAIRED = 3
 MAGNITUDES = (30.0, 0.001)
 Change = Callable[[torch.Tensor], torch.Tensor]
 Variant = tuple[str, list[Any]]
@@ -35,22 +32,6 @@ def variants(values: Sequence[object], finite: bool = True) -> Iterator[Variant]
     for takes, changes in ((is_whole, _WHOLE), (is_flags, _FLAGS), (lambda v: is_whole(v) and is_mask(v), _MASKS)):
         yield from _each(values, takes, changes) if any(map(takes, values)) else ()
     yield MASKED, [_last_row_off(v) for v in values]
-
-
-def few_variants(values: Sequence[object]) -> Iterator[Variant]:
-    """(label, leaves): masks and flags all set and none, negated numbers, zeros."""
-    for takes, changes in ((lambda v: is_whole(v) and is_mask(v), _MASKS), (is_flags, _FLAGS), (is_whole, _WHOLE)):
-        yield from itertools.islice(_each(values, takes, changes), 3) if any(map(takes, values)) else ()
-    yield from _each(values, is_float, {label: _SIGNS[label] for label in ("negated", "zeros")})
-
-
-def made_equal(values: Sequence[object]) -> Iterator[Variant]:
-    """The values with one input equal to another one of its shape."""
-    numbers = [(i, v) for i, v in enumerate(values) if isinstance(v, torch.Tensor)]
-    pairs = itertools.combinations(numbers, 2)
-    equal = (((i, a), j) for (i, a), (j, b) in pairs if a.shape == b.shape and a.dtype == b.dtype)
-    for (i, a), j in itertools.islice(equal, _PAIRED):
-        yield f"input {j} equal to input {i}", [a.clone() if k == j else v for k, v in enumerate(values)]
 
 
 def scaled(values: Sequence[object], factor: float) -> Variant:

@@ -27,7 +27,6 @@ from onnxpatch.verification.data_changes import (
     is_flags,
     is_mask,
     is_whole,
-    made_equal,
     variants,
 )
 from onnxpatch.verification.eager import Answer
@@ -235,8 +234,6 @@ def _steered(search: DataSearch) -> Iterator[_DataCandidate]:
 
 def _usual(search: DataSearch) -> Iterator[_DataCandidate]:
     yield from itertools.starmap(_DataCandidate, variants(search.values, finite=not search.example.asks_finite))
-    if search.decides_quickly:
-        yield from (_DataCandidate(*one, exact=True) for one in made_equal(search.values))
 
 
 MAKERS: tuple[Maker[DataSearch, _DataCandidate], ...] = (

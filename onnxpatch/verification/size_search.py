@@ -34,7 +34,7 @@ def size_probes(oracle: Oracle) -> Iterator[Probe]:
     # Of a single dimension, "alone" is what "all together" was.
     alone = [one for one in free if len(free) > 1]
     singles = (probe for role in ("one", "up", "below", "two") for probe in _each(alone, role))
-    yield from _alternating(singles, itertools.chain(trained, _swapped(oracle)))
+    yield from _alternating(singles, trained)
     for turn in itertools.zip_longest(*(one.others() for one in free)):
         yield from filter(None, turn)
 
@@ -176,11 +176,6 @@ def _trained(oracle: Oracle) -> Iterator[Probe]:
     pairs, native = _image_pairs(oracle.dims), oracle.mentioned.native[:3]
     wishes = [{a.name: v, b.name: v} for a, b in pairs for v in native]
     wishes += [{a.name: v // 2, b.name: 2 * v} for a, b in pairs for v in native[:1] if v % 2 == 0]
-    yield from filter(None, map(oracle.at, wishes))
-
-
-def _swapped(oracle: Oracle) -> Iterator[Probe]:
-    wishes: list[Wish] = [{a.name: b.size, b.name: a.size} for a, b in _image_pairs(oracle.dims) if a.size != b.size]
     yield from filter(None, map(oracle.at, wishes))
 
 
