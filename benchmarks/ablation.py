@@ -1,11 +1,12 @@
 """Which verdicts does only one maker of probes, or one reader of constants, decide?
 
-python -m benchmarks.ablation trace|dynamo [--only TEXT] [--every N] [--without MAKER ...]
+python -m benchmarks.ablation trace|dynamo [--only TEXT] [--every N] [--again] [--without MAKER ...]
 
 Each devious model whose graph is wrong is verified with every maker, and once more without each that made all of the
 probes at which the graph was wrong, and then without what feeds it. Then the graph is *found* wrong by another
 probe, or the report *names* a side of the model's own conditions that no probe took, or it is *silent*.
---without: once without all of these instead. The table is benchmarks/results/ablation_<exporter>.md.
+--without: once without all of these instead. --again: the models alone that the table names so far, which is
+benchmarks/results/ablation_<exporter>.md.
 """
 
 from __future__ import annotations
@@ -143,17 +144,21 @@ def main() -> None:
     parser.add_argument("exporter", choices=["trace", "dynamo"])
     parser.add_argument("--only", default="")
     parser.add_argument("--every", type=int, default=1, help="one model in so many")
+    parser.add_argument("--again", action="store_true", help="the models that the table names")
     parser.add_argument("--without", nargs="*", default=[])
     asked = parser.parse_args()
+    path = RESULTS / f"ablation_{asked.exporter}.md"
+    known = path.read_text() if asked.again else ""
     forked.warmed()
     found: dict[str, dict[str, Any]] = {}
-    for subject in (one for one in list(devious())[:: asked.every] if asked.only in one.name):
+    models = (one for one in list(devious())[:: asked.every] if asked.only in one.name)
+    for subject in (one for one in models if not asked.again or f": {one.name}: " in known):
         found[subject.name] = forked.run(functools.partial(_job, subject, asked.exporter, asked.without), LIMIT)
         print(subject.name, found[subject.name].get("all", found[subject.name].get("reason", "right")), flush=True)
     text = table(found, asked.exporter)
     print(text)
     if not asked.without and not asked.only:
-        (RESULTS / f"ablation_{asked.exporter}.md").write_text(text)
+        path.write_text(text)
 
 
 if __name__ == "__main__":

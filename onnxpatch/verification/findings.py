@@ -114,7 +114,7 @@ def frozen_at(graph: Graph, node_name: str, example: Probe, other: Probe, checks
 def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iterator[Frozen]:
     """Nodes such as Reshape whose output keeps a size between two probes at which their input changes it."""
     before, after = (intermediate_shapes(graph, feed.of(probe.values)) for probe in (example, other))
-    moved = ", ".join(n for n, size in other.sizes.items() if example.sizes.get(n) != size)
+    moved = _moved(example, other)
     for node in graph.proto.graph.node:
         if node.op_type not in _SIZED or not node.input:
             continue
@@ -174,7 +174,7 @@ def names_of_one_size(reference: Reference) -> list[str]:
 
 
 def _reason(dim: DynamicDim, reference: Reference) -> str:
-    refusal = reference.oracle.refusal_of(dim.name)
+    refusal = reference.oracle.refused_alone.get(dim.name) or reference.oracle.first_refusal
     if refusal:
         return f"eager refuses the other sizes that were tried, such as {refusal}"
     if reference.oracle.too_large:

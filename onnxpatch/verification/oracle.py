@@ -181,10 +181,6 @@ class Oracle:
         """Whether the probes move a dimension to another size, in the sense of `is_moved`."""
         return self.is_moved(dim, {probe.sizes[dim.name] for probe in probes if dim.name in probe.sizes})
 
-    def refusal_of(self, dimension: str) -> str:
-        """A size that eager refused, with its error; '' if there is none."""
-        return self.refused_alone.get(dimension) or self.first_refusal
-
     def _shapes(self, sizes: Mapping[str, int]) -> dict[int, list[int]]:
         """The shape of every tensor among the inputs at these sizes, by the leaf's index."""
         return {index: shape_at(self.inputs.leaves[index], self.dims, sizes) for index in self._tensors}

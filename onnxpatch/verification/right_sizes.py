@@ -160,7 +160,7 @@ class RightSizes:
             moved = [dim for dim in self._dims if sizes[dim.name] != dim.size]
             known = [self._known.get(self._key({dim.name: sizes[dim.name]})) for dim in moved]
             for dim in moved if len(moved) > 1 and False not in known else ():
-                self._right_at(dim, sizes[dim.name])
+                self._is_right({dim.name: sizes[dim.name]})
 
     def _bound(self, dim: DynamicDim) -> SizeBound | None:
         """The bound of one dimension, the others as in the example; None where it needs none."""
@@ -186,7 +186,7 @@ class RightSizes:
         right, toward = 0, (wrong - dim.size) // step  # in steps from the example
         while abs(toward - right) > 1:
             middle = (right + toward) // 2
-            if self._right_at(dim, dim.size + middle * step):
+            if self._is_right({dim.name: dim.size + middle * step}):
                 right = middle
             else:  # also where eager refuses the size: nothing is claimed there
                 toward = middle
@@ -199,7 +199,7 @@ class RightSizes:
         proven = 0
         # Sizes that also are not multiples of 2 * step, which would hide that only every other one is right.
         for size in (dim.size + step, 2 * dim.size, dim.size + 3 * step, dim.size - step, step):
-            right = self._right_at(dim, size) if 0 < size != dim.size else None
+            right = self._is_right({dim.name: size}) if 0 < size != dim.size else None
             if right is False and size > dim.size:
                 return None
             proven += bool(right)
@@ -216,11 +216,8 @@ class RightSizes:
                 yield sizes[name], ok
 
     # -------------------------------------------------------------- one size
-    def _right_at(self, dim: DynamicDim, size: int) -> bool | None:
-        """Whether the graph is right there; None where eager refuses the size."""
-        return self._is_right({dim.name: size})
-
     def _is_right(self, sizes: Mapping[str, int]) -> bool | None:
+        """Whether the graph is right there; None where eager refuses the sizes."""
         key = self._key(sizes)
         if key not in self._known:
             probe = self._oracle.at(sizes, must=True, far=True)

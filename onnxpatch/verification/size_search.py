@@ -33,10 +33,9 @@ def size_probes(oracle: Oracle) -> Iterator[Probe]:
     yield from filter(None, (one.large for one in free))
     # Of a single dimension, "alone" is what "all together" was.
     alone = [one for one in free if len(free) > 1]
-    singles = (probe for role in ("one", "up", "below", "two") for probe in _each(alone, role))
+    singles = (probe for role in ("one", "up", "below", "two") for one in alone if (probe := getattr(one, role)))
     yield from _alternating(singles, trained)
-    for turn in itertools.zip_longest(*(one.others() for one in free)):
-        yield from filter(None, turn)
+    yield from _alternating(*(one.others() for one in free))
 
 
 class _Sizes:
@@ -129,13 +128,6 @@ def _joint(oracle: Oracle, free: Sequence[_Sizes], role: str) -> Iterator[Probe]
     probe = oracle.at({name: probe.sizes[name] for name, probe in other.items() if probe}, must=role == "one")
     if probe:
         yield probe
-
-
-def _each(found: Sequence[_Sizes], role: str) -> Iterator[Probe]:
-    for one in found:
-        probe = getattr(one, role)
-        if probe:
-            yield probe
 
 
 def _coupled(oracle: Oracle, stuck: Sequence[DynamicDim]) -> Iterator[Probe]:
