@@ -294,6 +294,7 @@ NOT_MEASURED = {
     **dict.fromkeys(_BY_ROWS, "a loop with a round for each row, each of as much work as reading the matrix"),
     **dict.fromkeys(_BY_DEGREE, "a loop with a round for each degree, as in eager"),
     **dict.fromkeys(["digamma", "zeta", "polygamma", "mvlgamma"], "a fixed number of terms for each element"),
+    **dict.fromkeys(["frequencies", "quotients-of-whole-numbers"], _EACH),
     **dict.fromkeys(["nanmedian", "nanquantile", "mode"], "one sort, as in eager, and a few passes"),
     **dict.fromkeys(
         ["unsafe-chunk", "new-empty-strided", "grid-of-one-axis", "fill", "H", "index-of-one-number"], _ONE_NODE

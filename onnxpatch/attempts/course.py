@@ -24,7 +24,7 @@ from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.bounded_files import Bounds, without_small_sizes
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.one_attempt import Proven
-from onnxpatch.diagnosis.operator_support import translated_by_dynamo
+from onnxpatch.diagnosis.operator_support import in_torchscript, translated_by_dynamo
 from onnxpatch.diagnosis.proposals import fewest
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.exporters.exported import OUT_OF_TORCH
@@ -184,6 +184,8 @@ def _by_the_other(first: Attempt, exporters: Sequence[Exporter], operator: str) 
     """What the exporter that was not tried may do; "" where both were."""
     # The trace exporter is no way out for torch.jit.script's errors, nor for itself.
     if first.exporter == "dynamo" and "trace" not in exporters:
+        if operator and not in_torchscript(operator):
+            return f"neither exporter has an ONNX form of {operator}: compute it outside of the model"
         return "onnxpatch.export(model, ..., exporter='auto') goes on with the trace exporter"
     if first.exporter != "trace" or "dynamo" in exporters:
         return ""

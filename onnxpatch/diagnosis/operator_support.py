@@ -100,6 +100,12 @@ def translated_by_dynamo(name: str) -> bool:
     return any(key.partition(".")[0] == name for key in _tables()[0])
 
 
+def in_torchscript(name: str) -> bool:
+    """Whether the TorchScript exporter has a symbolic of an operator, or of the one that it is part of (`_name`)."""
+    bare = name.removeprefix("torch.ops.").removeprefix("aten").lstrip(".:").partition(".")[0]
+    return any(f"aten::{one}" in _tables()[2] for one in (bare, bare.lstrip("_")))
+
+
 @functools.cache
 def _tables() -> tuple[dict[str, list[Translation]], set[str], dict[str, int]]:
     """(translations by name, names with a decomposition, lowest opset of a symbolic by name without overload)."""

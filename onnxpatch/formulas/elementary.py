@@ -77,18 +77,22 @@ def erfc(x: Tensor) -> Tensor:
     return torch.where(x < 0, 2 - tail, tail)
 
 
-def normal_quantile(q: Tensor) -> Tensor:
-    """The x below which a normal number is with the probability 0.5 + q; -0.5 <= q <= 0.5."""
+def normal_quantile(q: Tensor, outside: Tensor | None = None) -> Tensor:
+    """The x below which a normal number is with the probability 0.5 + q; -0.5 <= q <= 0.5.
+
+    outside: 0.5 - |q|, if it is known with more digits.
+    """
+    outside = 0.5 - q.abs() if outside is None else outside
 
     def quotient(x: Tensor, parts: tuple[Sequence[float], Sequence[float]]) -> Tensor:
         return polynomial(x, parts[0]) / polynomial(x, parts[1])
 
     center = q * quotient(0.180625 - q * q, _CENTER)
-    root = torch.sqrt(-torch.log(0.5 - q.abs()))
+    root = torch.sqrt(-torch.log(outside))
     tail = torch.where(root <= 5, quotient(root - 1.6, _NEAR), quotient(root - 5, _FAR))
     found = torch.where(q.abs() <= 0.425, center, torch.sign(q) * tail)
-    found = torch.where(q.abs() == 0.5, torch.sign(q) * math.inf, found)
-    return torch.where(q.abs() > 0.5, torch.full_like(q, math.nan), found)
+    found = torch.where(outside == 0, torch.sign(q) * math.inf, found)
+    return torch.where(outside < 0, torch.full_like(q, math.nan), found)
 
 
 def floor_quotient(input: Tensor, other: Tensor | float) -> Tensor:

@@ -191,6 +191,7 @@ def turned(loop: Loop, mirrors: Tensor, factors: Tensor, x: Tensor, transposed: 
 
 # ------------------------------------------------------------------ Jacobi's rotations
 _SMALL = 1e-26  # of what is left beside the diagonal, squared, relative to all
+_FAR = 1e-14  # the same, of a result
 _MOST_SWEEPS = 20
 
 
@@ -204,10 +205,7 @@ def eigh(loop: Loop, a: Tensor) -> tuple[Tensor, Tensor]:
     same = (places[:, None] == places).to(torch.float64)
 
     def goes_on(k: Tensor, x: Tensor, vectors: Tensor) -> Tensor:
-        ticks = _ticks(x)
-        off = torch.where(ticks[:, None] == ticks, torch.zeros_like(x), x * x).sum(-1).sum(-1)
-        left = (off > _SMALL * (x * x).sum(-1).sum(-1)).any()
-        return left & (k < _MOST_SWEEPS * torch.ones_like(ticks).sum())
+        return _left(x, _SMALL).any() & (k < _MOST_SWEEPS * torch.ones_like(_ticks(x)).sum())
 
     @loop(goes_on)
     def run(k: Tensor, x: Tensor, vectors: Tensor) -> State:
@@ -231,4 +229,15 @@ def eigh(loop: Loop, a: Tensor) -> tuple[Tensor, Tensor]:
 
     wide = a.to(torch.float64)
     found = run(torch.zeros((), dtype=torch.int64), wide.clone(), same + torch.zeros_like(wide))
-    return (found[1] * same).sum(-1), found[2]
+    # Where the rounds did not lead there, nothing is known.
+    unknown = _left(found[1], _FAR)
+    values = torch.where(unknown, torch.nan, (found[1] * same).sum(-1))
+    return values, torch.where(unknown.unsqueeze(-1), torch.nan, found[2])
+
+
+def _left(x: Tensor, most: float) -> Tensor:
+    """Of each matrix, whether more than this share is beside its diagonal, (..., 1)."""
+    ticks = _ticks(x)
+    off = torch.where(ticks[:, None] == ticks, torch.zeros_like(x), x * x).sum(-1).sum(-1, keepdim=True)
+    # Of an axis: the trace exporter makes a 0-d float64 beside a number float32, in which squares are soon infinite.
+    return off > most * (x * x).sum(-1).sum(-1, keepdim=True)

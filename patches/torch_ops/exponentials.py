@@ -76,15 +76,17 @@ def logsigmoid(input: Tensor) -> Tensor:
 def sinh(input: Tensor) -> Tensor:
     """(exp(x) - exp(-x)) / 2, which keeps the digits of a small x."""
     x = floats(input)
-    grown = expm1(x.abs())
-    return torch.sign(x) * (grown + grown / (1 + grown)) / 2
+    size = x.abs()
+    near, half = expm1(size.clamp(max=8.0)), torch.exp(size / 2)
+    # In two factors: the exponential alone is infinite before its half is.
+    return torch.sign(x) * torch.where(size < 8, (near + near / (1 + near)) / 2, half / 2 * half)
 
 
 @op("cosh", why=untraced("aten::cosh"), tries=numbers)
 def cosh(input: Tensor) -> Tensor:
     """(exp(x) + exp(-x)) / 2."""
-    x = floats(input)
-    return (torch.exp(x) + torch.exp(-x)) / 2
+    half = torch.exp(floats(input).abs() / 2)
+    return half / 2 * half + 0.5 / half / half
 
 
 @op("atanh", "arctanh", why=untraced("aten::atanh"), tries=shares, case=lambda x: (torch.atanh(x), x.neg().arctanh()))
@@ -166,9 +168,9 @@ def erfinv(input: Tensor) -> Tensor:
 )
 def ndtri(input: Tensor) -> Tensor:
     """The number below which a share x of normal numbers is."""
-    x = floats(input)
-    # In float64: the difference from a half has no digits of small shares.
-    return normal_quantile(x.double() - 0.5).to(x.dtype)
+    wide = floats(input).double()
+    # The difference from a half has no digits of small shares, in float64 neither.
+    return normal_quantile(wide - 0.5, torch.minimum(wide, 1 - wide)).to(floats(input).dtype)
 
 
 @op("special.entr", why=untraced("aten::special_entr"), tries=numbers)
@@ -235,5 +237,10 @@ def _exponents(b: int, n: int) -> tuple[Tensor, Tensor]:
 
 @op("ldexp", why=untraced("aten::ldexp"), tries=_exponents)
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
-    """x 2**y."""
-    return input * torch.pow(2.0, floats(other))
+    """x 2**y, in three factors: a power alone may be infinite, or 0, where the product is not."""
+    dtype = torch.promote_types(input.dtype, floats(other).dtype)
+    wide, most = (torch.float64, 2200) if dtype == torch.float64 else (torch.float32, 300)
+    power = other.to(wide).clamp(-most, most)
+    third = torch.round(power / 3)
+    part = torch.pow(2.0, third)
+    return (input.to(wide) * part * part * torch.pow(2.0, power - 2 * third)).to(dtype)

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import RefusedError, missing, op
+from onnxpatch import RefusedError, missing, op, untraced
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.elementary import floats
 from onnxpatch.formulas.proof_cases import numbers
-from onnxpatch.formulas.symbolic import counted, static_number
+from onnxpatch.formulas.symbolic import counted, static_number, symbolic
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
 
@@ -292,3 +292,28 @@ def fftshift(input: Tensor, dim: Any = None) -> Tensor:
 def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
     """The second half first; the middle of an odd axis goes with the second half."""
     return _shifted(input, dim, 0)
+
+
+@op(
+    "fft.fftfreq",
+    "fft.rfftfreq",
+    name="frequencies",
+    why=untraced("aten::fft_fftfreq", "aten::fft_rfftfreq"),
+    tries=lambda n: torch.randn(n),
+    sizes=(6, 9, 1, 12),
+    case=lambda x: (x * torch.fft.fftfreq(x.shape[0], 0.5), torch.fft.rfftfreq(x.shape[0])),
+    unchanged="fixed sizes",
+)
+def frequencies(original: Callable[..., Tensor], n: Any, d: Any = 1.0, **made: Any) -> Tensor:
+    """The frequencies of a transform of n points, those above the half of them negative."""
+    if not symbolic(n):
+        return NotImplemented
+    dtype = made.get("dtype") or torch.get_default_dtype()
+    places = torch.arange(n, device=made.get("device"))
+    size = torch.ones_like(places).sum()
+    if "rfftfreq" in original.__name__:
+        count: Any = torch.div(size, 2, rounding_mode="floor") + 1
+        places = torch.arange(count, device=made.get("device"))
+    else:
+        places = torch.where(places * 2 >= size, places - size, places)
+    return places.to(dtype) / (size.to(dtype) * d)

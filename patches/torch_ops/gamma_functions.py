@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
-from onnxpatch.formulas.elementary import floats, polynomial
+from onnxpatch.formulas.elementary import erfc, floats, log1p, polynomial
 
 # Lanczos approximation with g = 7 and nine terms: 15 digits.
 _G = 7.0
@@ -42,7 +42,7 @@ def lgamma(input: Tensor) -> Tensor:
     t = above + _G + 0.5
     found = 0.5 * math.log(2 * math.pi) + (above + 0.5) * torch.log(t) - t + torch.log(series)
     # gamma(x) gamma(1 - x) = pi / sin(pi x). The sine is that of the distance to the nearest integer, which is exact.
-    part = wide - torch.floor(wide)
+    part = wide - torch.round(wide)
     mirrored = math.log(math.pi) - torch.log(torch.sin(math.pi * part).abs()) - found
     found = torch.where(wide < 0.5, mirrored, found)
     # The poles at 0, -1, -2, ...
@@ -78,8 +78,8 @@ def digamma(input: Tensor) -> Tensor:
     above = x + _TERMS
     square = 1 / (above * above)
     found = torch.log(above) - 0.5 / above + square * polynomial(square, _DIGAMMA) - (1 / _beside(x)).sum(-1)
-    # The cotangent, of the distance to the nearest whole number below.
-    part = math.pi * (wide - torch.floor(wide))
+    # The cotangent, of the distance to the nearest whole number, which is exact.
+    part = math.pi * (wide - torch.round(wide))
     mirrored = found - math.pi * torch.sin(part + math.pi / 2) / torch.sin(part)
     found = torch.where(wide < 0.5, mirrored, found)
     found = torch.where((wide < 0) & (part == 0), torch.full_like(wide, math.nan), found)
@@ -91,7 +91,9 @@ def _zeta(s: Tensor, q: Tensor) -> Tensor:
     """Hurwitz' zeta function, the sum of (q + k)**-s, of positive q."""
     above = q + _TERMS
     power = torch.pow(above, -s)
-    found = torch.pow(_beside(q), -s.unsqueeze(-1)).sum(-1) + power * (above / (s - 1) + 0.5)
+    found = torch.pow(_beside(q), -s.unsqueeze(-1)).sum(-1) + torch.pow(above, 1 - s) / (s - 1) + power / 2
+    # Of a larger s nothing is left here, and its products are beyond the floats.
+    s = s.clamp(max=1e6)
     factor = s / above
     for k, term in enumerate(_ZETA):
         found = found + term * factor * power
@@ -103,7 +105,7 @@ def zeta(s: Tensor, q: Tensor) -> Tensor:
     """The same of any q, in float64. As in eager it is inf at the poles, and NaN where there is no real number."""
     s, q = torch.broadcast_tensors(s, q)
     part = q - torch.floor(q)
-    mirrors = torch.where(q > 0, torch.ones_like(q), torch.stack((1 - part, 1 - q)))
+    mirrors = torch.where(q > 0, torch.ones_like(q), torch.stack((torch.ceil(q) - q, 1 - q)))
     parts = _zeta(s, torch.cat((torch.where(q > 0, q, part).unsqueeze(0), mirrors)))
     # The sum over all whole numbers, without those below q. (-k)**-s has the sign of an odd s.
     sign = 1 - 2 * torch.remainder(s, 2)
@@ -130,6 +132,9 @@ def hurwitz(input: Any, other: Any) -> Tensor:
     return zeta(s, q).to(dtype)
 
 
+_LARGEST_FACTORIAL = 170  # of float64
+
+
 def _slopes(x: Tensor) -> tuple[Tensor, ...]:
     return torch.polygamma(0, x), x.polygamma(1), torch.special.polygamma(2, x), torch.polygamma(3, x)
 
@@ -141,7 +146,8 @@ def polygamma(first: Any, second: Any) -> Tensor:
     if n == 0:
         return digamma(x)
     wide = floats(x).to(torch.float64)
-    found = (-1) ** (n + 1) * math.factorial(n) * zeta(torch.full_like(wide, n + 1), wide)
+    scale = float(math.factorial(n)) if n <= _LARGEST_FACTORIAL else math.inf
+    found = (-1) ** (n + 1) * scale * zeta(torch.full_like(wide, n + 1), wide)
     return found.to(floats(x).dtype)
 
 
@@ -164,6 +170,28 @@ _SMALL = 1e-12
 
 
 _TINY = 1e-300
+
+
+_LARGE = 1000.0  # from this a on a formula takes the place of rounds, whose number grows with the root of a
+
+
+# Of the difference from a normal distribution, by powers of eta (Temme 1979).
+_TEMME = (
+    -0.33333333333, 0.083333333333, -0.014814814815, 0.0011574074074, 0.00035273368607, -0.00017875514403,
+    3.9192631785e-05, -2.1854485107e-06,
+)  # fmt: skip
+_TEMME_NEXT = (-0.0018518518519, -0.0034722222222, 0.0026455026455, -0.00099022633745)
+
+
+def _of_large(a: Tensor, x: Tensor, lower: bool) -> Tensor:
+    """The share below (or above) x of the gamma distribution of a large a."""
+    beyond = (x - a) / a
+    eta = torch.sign(beyond) * torch.sqrt(2 * (beyond - log1p(beyond)).clamp(min=0))
+    near = eta.clamp(-0.5, 0.5)  # further away nothing is left of the second part
+    rest = polynomial(near, _TEMME) + polynomial(near, _TEMME_NEXT) / a
+    rest = rest * torch.exp(-a * eta * eta / 2) / torch.sqrt(2 * math.pi * a)
+    place = eta * torch.sqrt(a / 2)
+    return erfc(-place) / 2 - rest if lower else erfc(place) / 2 + rest
 
 
 def _series(a: Tensor, x: Tensor) -> Tensor:
@@ -212,9 +240,11 @@ def igamma(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Ten
     """The share of the gamma distribution below `other` (above it: igammac): a series, or a continued fraction."""
     dtype = torch.result_type(input, other)
     a, x = torch.broadcast_tensors(input.to(torch.float64), other.to(torch.float64))
+    lower = original.__name__ in ("igamma", "special_gammainc", "gammainc")
     known = (a > 0) & (x > 0) & (a.abs() != math.inf) & (x.abs() != math.inf)
     # Where a form is not asked for, it gets numbers at which it ends soon.
-    a_known, x_known = torch.where(known, a, torch.ones_like(a)), torch.where(known, x, torch.ones_like(x))
+    few, one = known & (a < _LARGE), torch.ones_like(a)
+    a_known, x_known = torch.where(few, a, one), torch.where(few, x, one)
     near = x_known < a_known + 1
     front = torch.exp(a_known * torch.log(x_known) - x_known - torch.lgamma(a_known))
     below = front / a_known * _series(a_known, torch.where(near, x_known, torch.zeros_like(x)))
@@ -223,7 +253,8 @@ def igamma(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Ten
     upper = torch.where(near, 1 - below, above)
     whole = ((a == 0) & (x > 0)) | ((x == math.inf) & (a >= 0) & (a != math.inf))
     nothing = ((x == 0) & (a > 0)) | ((a == math.inf) & (x >= 0) & (x != math.inf))
-    lower = original.__name__ in ("igamma", "special_gammainc", "gammainc")
-    found = torch.where(known, share if lower else upper, torch.full_like(x, math.nan))
+    many = known & (a >= _LARGE)
+    large = _of_large(torch.where(many, a, one * _LARGE), torch.where(many, x, one * _LARGE), lower)
+    found = torch.where(few, share if lower else upper, torch.where(many, large, torch.full_like(x, math.nan)))
     found = torch.where(whole, torch.full_like(x, 1.0 if lower else 0.0), found)
     return torch.where(nothing, torch.full_like(x, 0.0 if lower else 1.0), found).to(dtype)

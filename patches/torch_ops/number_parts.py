@@ -102,7 +102,9 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """The least common multiple."""
     divisor = torch.gcd(input, other)
-    product = torch.div(input, divisor.clamp(min=1), rounding_mode="trunc") * other
+    # No clamp: onnxruntime's Clip takes 2**31 in int64 for a negative number.
+    divisor = torch.where(divisor == 0, torch.ones_like(divisor), divisor)
+    product = torch.div(input, divisor, rounding_mode="trunc") * other
     return product.abs()
 
 
@@ -156,6 +158,32 @@ def cut_off(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> T
     if not torch.result_type(input, other).is_floating_point:
         return NotImplemented
     return torch.where(found < 0, torch.ceil(found), torch.floor(found))
+
+
+def _large(n: int) -> tuple[Tensor, Tensor]:
+    """Whole numbers that float32 does not have."""
+    return torch.arange(n) * 123456789 - 987654321, torch.arange(n) % 5 + 3
+
+
+@op(
+    "div",
+    "divide",
+    name="quotients-of-whole-numbers",
+    why="whole numbers differ from 2**24 on: a quotient of them that is rounded passes through float32",
+    reason="whole numbers or flags differ|relative error",
+    exporters=("dynamo",),
+    tries=_large,
+    case=lambda x, y: (torch.div(x, y, rounding_mode="trunc"), x.div(-7, rounding_mode="floor")),
+    unchanged=lambda x, y: torch.div(x, y),
+)
+def whole_quotient(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+    """The quotient without its rest."""
+    divisor = torch.as_tensor(other) if isinstance(other, int) else other
+    if rounding_mode is None or not _all_whole(input, divisor):
+        return NotImplemented
+    if rounding_mode == "trunc":
+        input = input - torch.fmod(input, other)
+    return torch.floor_divide(input, other)
 
 
 def _pairs(b: int, n: int) -> tuple[Tensor, Tensor]:

@@ -140,8 +140,9 @@ def mean_of_nothing(
 )
 def largest(original: Callable[..., Tensor], input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
     """Lists all axes, which the exporter asks for."""
-    # A 0-d tensor has no axes to list.
-    if dim != () or input.dim() == 0:
+    if not input.dim():
+        return input.clone()
+    if dim != ():
         return NotImplemented
     return original(input, tuple(range(input.dim())), keepdim)
 

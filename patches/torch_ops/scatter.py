@@ -253,7 +253,8 @@ def _alone(x: Tensor) -> tuple[Tensor, ...]:
     some = one.mean(0, True), one.amax((-1,)), one.softmax(0) + one.cumsum(0), *one.sort(0), *one.topk(1), *one.max(0)
     moved = one.transpose(0, -1) + one.flip(()) + one.repeat(()), one.nonzero()
     placed = one.gather(0, at[0]) + one.scatter(0, at[0], one * 2)
-    return *written, *some, *moved, placed, one.index_select(0, at), one.masked_select(one > -99)
+    least = *one.median(0), torch.linalg.vector_norm(one, 0, 0)
+    return *written, *some, *least, *moved, placed, one.index_select(0, at), one.masked_select(one > -99)
 
 
 @op(
@@ -261,8 +262,8 @@ def _alone(x: Tensor) -> tuple[Tensor, ...]:
     name="index-of-one-number",
     why="data tensor must have rank >= 1; axis must be in [-rank, rank-1]; list index out of range: a tensor without "
     "axes, indexed, moved or reduced",
-    reason="rank|axis|out of data bounds|Unsupported|not supported|list index out of range",
-    exporters=("trace",),
+    reason="rank|axis|out of data bounds|Unsupported|not supported|index out of range|aten.median",
+    beside=("order-statistics", "masked-select"),
     tries=numbers,
     case=_alone,
     unchanged=lambda x: x.index_select(0, torch.zeros(1, dtype=torch.int64)) + x[0, 0].max(x),

@@ -28,10 +28,24 @@ def _gram(a: Tensor) -> Tensor:
     return torch.matmul(wide.transpose(-2, -1).clone(), wide)
 
 
-def _singular(a: Tensor) -> tuple[Tensor, Tensor]:
-    """(The singular values, in no order, and 0 for columns beyond the rows; the right vectors, in columns.)"""
-    values, vectors = rounds.eigh(while_loop, _gram(a))
-    return torch.sqrt(values.clamp(min=0)), vectors
+def _singular(a: Tensor, double: bool | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """(The singular values, in no order, among zeros; the right vectors, and the left ones times the values: columns.)
+
+    double: whether values of 1e-8 of the largest count; for matrices in float64.
+    """
+    wide = a.to(torch.float64)
+    if not (a.dtype == torch.float64 if double is None else double):
+        values, right = rounds.eigh(while_loop, _gram(a))
+        return torch.sqrt(values.clamp(min=0)), right, torch.matmul(wide, right)
+    # A square has lost them. The eigenvalues of [[0, a], [aT, 0]] are the singular values with both signs.
+    rows, columns = a.shape[-2], a.shape[-1]
+    above = torch.cat((wide.new_zeros([*a.shape[:-1], rows]), wide), -1)
+    turned = wide.transpose(-2, -1)
+    below = torch.cat((turned, wide.new_zeros([*turned.shape[:-1], columns])), -1)
+    values, vectors = rounds.eigh(while_loop, torch.cat((above, below), -2))
+    values, vectors = values.clamp(min=0), vectors * math.sqrt(2)
+    left = vectors.narrow(-2, 0, rows)
+    return values, vectors.narrow(-2, rows, columns), left * values.unsqueeze(-2)
 
 
 def _sorted(x: Tensor, count: Any, largest: bool) -> Tensor:
@@ -176,7 +190,8 @@ def pseudoinverse(
     tol: Any = None,
 ) -> Tensor:
     """The inverse of what is above the tolerance; how many singular values are."""
-    values, vectors = _singular(_symmetric(input) if hermitian else input)
+    wide = _symmetric(input) if hermitian else input.to(torch.float64)
+    values, right, left = _singular(wide, input.dtype == torch.float64)
     largest = values.amax(-1, keepdim=True)
     least = 0.0 if atol is None and tol is None else atol if tol is None else tol
     share = rcond if rtol is None else rtol
@@ -192,13 +207,12 @@ def pseudoinverse(
     squares = torch.where(
         counts, 1 / torch.where(counts, values * values, torch.ones_like(values)), torch.zeros_like(values)
     )
-    wide = _symmetric(input) if hermitian else input.to(torch.float64)
-    back = torch.matmul(vectors * squares.unsqueeze(-2), vectors.transpose(-2, -1).clone())
-    return torch.matmul(back, wide.transpose(-2, -1).clone()).to(input.dtype)
+    return torch.matmul(right * squares.unsqueeze(-2), left.transpose(-2, -1).clone()).to(input.dtype)
 
 
 # ------------------------------------------------------------------ exponential
 _TERMS = 18  # of Taylor's series, of a matrix whose norm is at most 1
+_MOST_HALVED = 1024.0
 
 
 @op(
@@ -213,7 +227,8 @@ def matrix_exp(A: Tensor) -> Tensor:
     """The series of the matrix halved until its norm is at most 1, squared as often."""
     wide = A.to(torch.float64)
     norm = wide.abs().sum(-2, keepdim=True).amax(-1, keepdim=True)
-    halved = torch.ceil(torch.log(norm.clamp(min=1.0)) / math.log(2))
+    # At most as often as the largest number can be: of an infinity the rounds would not end.
+    halved = torch.ceil(torch.log(norm.clamp(min=1.0)) / math.log(2)).clamp(max=_MOST_HALVED)
     x, one = wide * torch.pow(2.0, -halved), rounds.eye(A) + torch.zeros_like(wide)
     found = one
     for k in range(_TERMS, 0, -1):
