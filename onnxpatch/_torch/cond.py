@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -46,15 +45,6 @@ def free_symbols(number: object) -> set[Any]:
 def operations(number: object) -> int:
     """How many operations compute a SymInt, SymFloat or SymBool from sizes; 0 for anything else."""
     return int(number.node.expr.count_ops()) if isinstance(number, _SYMBOLIC) else 0
-
-
-def is_long(number: object, most: int) -> bool:
-    """Whether the expression of a SymInt, SymFloat or SymBool has more than `most` parts; it is not read further."""
-    if not isinstance(number, _SYMBOLIC):
-        return False
-    import sympy
-
-    return next(itertools.islice(sympy.preorder_traversal(number.node.expr), most, None), None) is not None
 
 
 def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> object:

@@ -40,8 +40,8 @@ from onnxpatch._torch.one_export import Replaced
 from onnxpatch.process import undone
 
 __all__ = [
-    "dynamo_capture", "dynamo_export", "input_symbols", "kept_translations", "parts_in_modes", "watched_sizes",
-    "without_tracing",
+    "dynamo_capture", "dynamo_export", "input_symbols", "kept_translations", "parts_in_modes", "scripted_parts",
+    "watched_sizes", "without_tracing",
 ]  # fmt: skip
 
 _EXPORTER = "torch.onnx._internal.exporter"
@@ -122,11 +122,16 @@ def _interpreted(method: Any) -> Callable[..., Any]:
 _INFERENCE = Replaced("torch.autograd.grad_mode.inference_mode.__enter__", _entering)
 
 
+def scripted_parts(model: Any) -> list[torch.jit.ScriptModule]:
+    """The scripted modules inside a model of Python; none of one that is scripted as a whole."""
+    whole = isinstance(model, torch.jit.ScriptModule) or not isinstance(model, torch.nn.Module)
+    return [] if whole else [part for part in model.modules() if isinstance(part, torch.jit.ScriptModule)]
+
+
 @contextlib.contextmanager
 def parts_in_modes(model: Any) -> Iterator[None]:
     """A context in which torch.export takes parts of a model that are behind `inference_mode`, or scripted."""
-    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
-    scripted = [part for part in modules if isinstance(part, torch.jit.ScriptModule) and part is not model]
+    scripted = scripted_parts(model)
     parts = [vars(part) for part in scripted]
     before = [part.get("forward") for part in parts]
 

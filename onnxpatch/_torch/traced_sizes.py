@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.cond import BY_DATA, MADE_UP, free_symbols, is_long
+from onnxpatch._torch.cond import BY_DATA, MADE_UP, free_symbols, operations
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch._torch.traced_shapes import ARITHMETIC, FakeResults, declared_extent, declared_size, result_shape
@@ -29,7 +29,7 @@ _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 _SAME = ("prim::NumToTensor", "aten::Int", "aten::Float", "aten::Bool", "aten::ScalarImplicit", "aten::IntImplicit",
          "aten::FloatImplicit", "aten::item", "aten::detach", "aten::clone")  # fmt: skip
 
-_MOST_PARTS = 60  # of an expression; Swin's and DETR's have fewer
+_MOST_OPERATIONS = 30  # of an expression; Swin's and DETR's have fewer
 
 _SIZES: dict[str, Callable[..., Any]] = {
     "aten::size": lambda x, *dim: x.shape[dim[0]] if dim else list(x.shape),
@@ -194,13 +194,13 @@ class _Sizes:
         """
         if isinstance(result, torch.SymInt):
             return self._symbol_for(result)
-        if not isinstance(result, torch.Tensor) or not any(is_long(size, _MOST_PARTS) for size in result.shape):
+        if not isinstance(result, torch.Tensor) or all(operations(size) <= _MOST_OPERATIONS for size in result.shape):
             return result
         with self._world.running():
             return result.new_empty([self._symbol_for(size) for size in result.shape])
 
     def _symbol_for(self, size: Any) -> Any:
-        if not is_long(size, _MOST_PARTS) or (example := size.node.hint) is None:
+        if operations(size) <= _MOST_OPERATIONS or (example := size.node.hint) is None:
             return size
         if size.node.expr not in self._symbols:
             like = torch.empty(1, device="meta").expand(example)

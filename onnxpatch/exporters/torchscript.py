@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import onnx
 import torch
 
+from onnxpatch._torch.exporters import scripted_parts
 from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch._torch.script_tracing import traced, weights_left_out
 from onnxpatch.exporters.opened_call import OutputLayout, opened_call
@@ -78,7 +79,7 @@ def call_torchscript(
     """Call torch.onnx.export for `target`, compiled by torch.jit.script first if the request says so."""
     if request.exporter == "script" and not isinstance(target, torch.jit.ScriptModule):
         target = torch.jit.script(target)
-    elif isinstance(target, torch.nn.Module) and _has_scripted_parts(target):
+    elif scripted_parts(target):
         # The exporter's own trace knows no module but those of Python: torch.jit.trace takes both.
         target = torch.jit.trace(target, args, example_kwarg_inputs=None, check_trace=False, strict=False)
     # A captured program refuses to be set to eval, as torch does for the time of the trace.
@@ -102,11 +103,6 @@ def call_torchscript(
         )
     if weights:
         add_weights(path, weights, apart=request.external_data)
-
-
-def _has_scripted_parts(model: torch.nn.Module) -> bool:
-    scripted = (isinstance(part, torch.jit.ScriptModule) for part in model.modules())
-    return not isinstance(model, torch.jit.ScriptModule) and any(scripted)
 
 
 @contextlib.contextmanager

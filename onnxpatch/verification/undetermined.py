@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -71,11 +72,13 @@ class _Turned(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
-        given = dict(kwargs or {})
-        if func is not torch.nn.functional.interpolate or not given.get("antialias") or args[0].dim() != 4:
-            return func(*args, **given)
-        sizes = {name: v[::-1] for name, v in given.items() if isinstance(v, list | tuple | torch.Size)}
-        return func(args[0].transpose(2, 3), *args[1:], **given | sizes).transpose(2, 3)
+        if func is not torch.nn.functional.interpolate:
+            return func(*args, **(kwargs or {}))
+        given = dict(zip(inspect.signature(func).parameters, args, strict=False)) | (kwargs or {})
+        if not given.get("antialias") or given["input"].dim() != 4:
+            return func(**given)
+        sizes = {name: v[::-1] for name, v in given.items() if isinstance(v, list | tuple)}
+        return func(**given | sizes | {"input": given["input"].transpose(2, 3)}).transpose(2, 3)
 
 
 def with_moved_weights(eager: Eager, values: Sequence[object], moved: Callable[[torch.Tensor], Any]) -> Answer:
