@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_of_a_test_with_long_cases_alone_the_shortest_stays_unless_it_is_very_long():
-    took = {"test_a[1]": 3.0, "test_a[2]": 2.0, "test_b[1]": 9.0, "test_b[2]": 0.2, "test_c": 60.0, "": 7.0}
+    took = {"test_a[1]": 3.0, "test_a[2]": 1.4, "test_b[1]": 9.0, "test_b[2]": 0.2, "test_c": 60.0, "": 7.0}
     assert tiers.long_cases({"tests/test_x.py": took}) == {
         "tests/test_x.py::test_a[1]",
         "tests/test_x.py::test_b[1]",

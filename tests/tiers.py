@@ -27,7 +27,7 @@ import onnxpatch
 from onnxpatch.versions import versions
 
 TABLE = Path(__file__).parent / "durations.txt"
-LIMIT, LONGEST = 0.5, 2.0
+LIMIT, LONGEST = 0.4, 1.5
 LISTED = 0.3  # seconds from which on a test has a line of its own
 Seconds = dict[str, dict[str, float]]  # by file, then by name; "" stands for all that have no line of their own
 
