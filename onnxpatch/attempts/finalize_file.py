@@ -24,6 +24,7 @@ from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import metadata, output_structure
 from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
+from onnxpatch.onnxfile.int64_extremes import compare_extremes
 from onnxpatch.onnxfile.metadata import stamp
 from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms, sum_residuals
 from onnxpatch.onnxfile.output_structure import wants_optionals, write_optionals
@@ -61,7 +62,9 @@ def _named(exported: Exported, operators: Operators) -> list[str]:
     if there is None or not there.isdisjoint(FOUND_BY):
         found["normalization"] = name_norms(path)
     said = {"attention": "one node for each attention", "normalization": "one kernel for each normalization"}
-    return [f"{said[what]} that the model writes out: {count}" for what, count in found.items() if count]
+    notes = [f"{said[what]} that the model writes out: {count}" for what, count in found.items() if count]
+    compared = compare_extremes(path)
+    return [*notes, *([f"extremes of int64 written as comparisons: {compared}"] if compared else [])]
 
 
 def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported:

@@ -114,7 +114,7 @@ def compute_in_float32(file: str | os.PathLike[str], tensors: Iterable[torch.Ten
         return 0
     with edited(file) as proto:
         _repair_numbers(proto)
-        return _cast(proto.graph, _types(proto), itertools.count())
+        return _cast(proto.graph, value_types(proto), itertools.count())
 
 
 def _casts_to_it(file: str | os.PathLike[str]) -> bool:
@@ -144,7 +144,7 @@ def _repair_numbers(proto: ModelProto) -> None:
             next(one for one in node.attribute if one.name == "to").i = BFLOAT16
 
 
-def _types(proto: ModelProto) -> dict[str, int]:
+def value_types(proto: ModelProto) -> dict[str, int]:
     """The dtype of every value that has one, those of inner graphs too, whose names are their own."""
     import onnx
 

@@ -16,17 +16,10 @@ from onnxpatch.formulas.symbolic import constant, fixed_size, traced_from, unrec
 
 _RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 
-_MOST = 8  # rows; each beyond 3 adds nodes
 
-
-def rows_of(a: Tensor, name: str) -> int:
-    """The number of rows, which must be static and at most 8."""
-    rows = fixed_size(a, -1)
-    if rows is None or rows > _MOST:
-        raise RefusedError(
-            f"{name} of matrices larger than {_MOST} x {_MOST} has no ONNX form; compute it outside of the graph"
-        )
-    return rows
+def _rows(a: Tensor, axis: int = -1) -> int:
+    """The number of rows of what is `few`."""
+    return fixed_size(a, axis) or 0
 
 
 def adjugate(a: Tensor, n: int) -> Tensor:
@@ -47,9 +40,9 @@ def determinant(a: Tensor, cofactors: Tensor) -> Tensor:
     return (a[..., 0, :] * cofactors[..., :, 0]).sum(-1)
 
 
-def inverse(a: Tensor, name: str) -> Tensor:
+def inverse(a: Tensor) -> Tensor:
     """The inverse of (..., n, n)."""
-    rows = rows_of(a, name)
+    rows = _rows(a)
     # Beyond 3 rows cofactors take more nodes than elimination does.
     if rows > 3:
         return eliminated(a, torch.eye(rows, dtype=a.dtype, device=a.device).expand_as(a), rows)
@@ -94,26 +87,14 @@ def invert(
         return NotImplemented  # a loop over the rows
     if "solve" in name:
         vector = B.dim() == a.dim() - 1
-        solved = torch.matmul(inverse(a, "solve"), B.unsqueeze(-1) if vector else B)
+        solved = torch.matmul(inverse(a), B.unsqueeze(-1) if vector else B)
         return solved.squeeze(-1) if vector else solved
-    found = inverse(a, name)
+    found = inverse(a)
     return _RESULTS.linalg_inv_ex((found, singular(while_loop, a))) if name.endswith("_ex") else found
 
 
-_ROWS = 8  # limit for elimination, row by row
 _ROTATED = 4  # limit for Jacobi rotations: five sweeps over 4 rows are 30 rotations
 _LINK = "https://github.com/pytorch/pytorch/issues/107948"
-
-
-def _rows(x: Tensor, axis: int, most: int, name: str) -> int:
-    """A static size. Raises RefusedError for a dynamic one, and for one larger than `most`."""
-    size = fixed_size(x, axis)
-    if size is None or size > most:
-        raise RefusedError(
-            f"{name} of {'a dynamic number of' if size is None else size} rows has no ONNX form: up to {most} rows are "
-            "unrolled in the graph; compute it outside of the model"
-        )
-    return size
 
 
 def _spd(batch: int, n: int) -> Tensor:
@@ -143,7 +124,7 @@ def cholesky(A: Tensor, upper: bool = False) -> Tensor:
     """torch.linalg.cholesky of (..., n, n), column by column."""
     if not few(A):
         return NotImplemented
-    found = unrolled.cholesky(A.double(), _rows(A, -1, _ROWS, "Cholesky's factor")).to(A.dtype)
+    found = unrolled.cholesky(A.double(), _rows(A)).to(A.dtype)
     return found.transpose(-2, -1) if upper else found
 
 
@@ -168,7 +149,7 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
         return NotImplemented
     if not left:  # x A = b is A^T x^T = b^T
         A, B, upper = A.transpose(-2, -1), B.transpose(-2, -1), not upper
-    rows = _rows(A, -1, _ROWS, "a triangular system")
+    rows = _rows(A)
     found = unrolled.solve_triangular(A.double(), B.double(), rows, upper, unitriangular).to(A.dtype)
     return found if left else found.transpose(-2, -1)
 
@@ -185,7 +166,7 @@ def qr(A: Tensor, mode: str = "reduced") -> Any:
     """torch.linalg.qr of (..., m, n) by Householder reflections, with LAPACK's signs."""
     if not few(A, axes=(-2, -1)) or mode == "r":
         return NotImplemented
-    rows, columns = (_rows(A, axis, _ROWS, "a QR factorization") for axis in (-2, -1))
+    rows, columns = (_rows(A, axis) for axis in (-2, -1))
     # Without more rows than columns, Q is square in both.
     if mode != "reduced" and not (mode == "complete" and rows <= columns):
         raise RefusedError(f"torch.linalg.qr with mode={mode!r} has no ONNX form here: use the reduced one")
@@ -208,13 +189,15 @@ def _spectrum(x: Tensor) -> tuple[Tensor, ...]:
     sizes=(2, 3, 1),
     case=_spectrum,
 )
-def spectrum(original: Callable[..., Tensor], A: Tensor, *ignored: object, **named: object) -> Tensor:
+def spectrum(original: Callable[..., Tensor], A: Tensor, UPLO: str = "L", **named: object) -> Tensor:
     """Eigenvalues by Jacobi rotations; singular values as roots of the eigenvalues of AᵀA, computed in float64.
 
     Not under dynamo, where so many nodes take minutes.
     """
     values = "svd" in original.__name__
-    rows = [_rows(A, axis, _ROTATED, "a spectrum") for axis in (-2, -1)]
+    if not few(A, _ROTATED, (-2, -1)) or UPLO != "L":
+        return NotImplemented  # a loop over rotations
+    rows = [_rows(A, axis) for axis in (-2, -1)]
     wide = A.double()
     if not values:
         lower = torch.tril(wide)  # torch reads only one triangle

@@ -102,8 +102,7 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
 def lcm(input: Tensor, other: Tensor) -> Tensor:
     """The least common multiple."""
     divisor = torch.gcd(input, other)
-    # No clamp: onnxruntime's Clip takes 2**31 in int64 for a negative number.
-    divisor = torch.where(divisor == 0, torch.ones_like(divisor), divisor)
+    divisor = torch.where(divisor == 0, torch.ones_like(divisor), divisor)  # no clamp: it needs a rewritten file
     product = torch.div(input, divisor, rounding_mode="trunc") * other
     return product.abs()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -181,24 +182,31 @@ def without_batch(original: Callable[..., Any], input: Tensor, *args: Any, **kwa
 _divided = functools.partial(functional.avg_pool2d, divisor_override=2)
 
 
+def _divided_pools(x: Tensor) -> tuple[Tensor, ...]:
+    third = functional.avg_pool3d(x.unfold(2, 2, 1), (3, 2, 1), 2, (1, 0, 0), divisor_override=5)
+    return _divided(x, 3, 1, 1), _divided(x, 3, 2, 0, True), _divided(x, (3, 2), (2, 3), (1, 0), True), third
+
+
 @op(
     "nn.functional.avg_pool2d",
+    "nn.functional.avg_pool3d",
     name="average-by-divisor",
     why="relative error 0.8: divisor_override is left out",
     reason="relative error",
     tries=lambda b, h, w: torch.randn(b, 2, h + 3, w + 3),
-    case=lambda x: (_divided(x, 3, 1, 1), _divided(x, 3, 2, 0, True), _divided(x, (3, 2), (2, 3), (1, 0), True)),
+    case=_divided_pools,
     unchanged=lambda x: functional.avg_pool2d(x, 3, 1, 1),
 )
 def average_by_divisor(
-    input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None,
+    original: Callable[..., Tensor], input: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Tensor:  # fmt: skip
     """The sum of each window by `divisor_override`."""
     if divisor_override is None:
         return NotImplemented
+    axes = 3 if "3d" in function_name(original) else 2
     windows, steps, pads = (
-        (one, one) if isinstance(one, int) else (tuple(one) * 2)[:2]
+        (one,) * axes if isinstance(one, int) else (tuple(one) * axes)[:axes]
         for one in (kernel_size, kernel_size if stride is None or stride == () else stride, padding)
     )
     # A window begins in the map or in the padding before it, and ends in what is padded for `ceil_mode`. No more than
@@ -207,9 +215,10 @@ def average_by_divisor(
         min(step - 1, window - 1 - pad) if ceil_mode else 0
         for window, step, pad in zip(windows, steps, pads, strict=True)
     ]
-    ends = (pads[1], pads[1] + more[1], pads[0], pads[0] + more[0])
+    ends = [end for axis in reversed(range(axes)) for end in (pads[axis], pads[axis] + more[axis])]
     x = functional.pad(input, ends) if any(ends) else input
-    return functional.avg_pool2d(x, windows, steps) * (windows[0] * windows[1] / divisor_override)
+    pooled = getattr(functional, function_name(original))(x, windows, steps)
+    return pooled * (math.prod(windows) / divisor_override)
 
 
 def _pooled_back(x: Tensor) -> Tensor:

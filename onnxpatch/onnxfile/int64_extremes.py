@@ -1,0 +1,171 @@
+"""Extremes of int64 data, written as comparisons.
+
+    Max(x, y)       Where(Greater(x, y), x, y)
+    ReduceMax(x)    GatherElements(x, ArgMax(x)), axis by axis
+
+Of two int64 whose upper halves are equal onnxruntime's Max, Min, Clip, Relu, Sign, ReduceMax and ReduceMin compare the
+lower halves with their signs, as Eigen does without SSE 4.2: to them 2**31 is less than 1. Its comparisons are right.
+Extremes of sizes, positions and flags are left as they are: smaller, and right below 2**31.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onnxpatch.onnxfile.editing import UseDef, edited
+from onnxpatch.onnxfile.runtime import load_graph
+from onnxpatch.onnxfile.runtime_forms import value_types
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+_INT64, _BOOL = 7, 9
+_EXTREMES = ("Max", "Min", "Clip", "Relu", "Sign", "ReduceMax", "ReduceMin")
+# What these make is no data of 2**31.
+_SMALL = {
+    "And", "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "NonZero",
+    "Not", "OneHot", "Or", "Shape", "Size", "Xor",
+}  # fmt: skip
+# The second input says where to, or how many. What is scattered, or padded with, is the third.
+_BY_POSITIONS = {
+    "CumSum", "Expand", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "Resize", "ScatterElements",
+    "ScatterND", "Slice", "Split", "Squeeze", "Tile", "TopK", "Unsqueeze",
+}  # fmt: skip
+
+
+def compare_extremes(file: str | os.PathLike[str]) -> int:
+    """Change a file in place; returns how many nodes were written as comparisons."""
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if all(content.find(b'"' + bytes([len(op)]) + op.encode()) < 0 for op in _EXTREMES):
+            return 0
+    # What the file says at once may be too much; the dtype of every value is a second's work for a large one.
+    proto, count = load_graph(Path(file)), 0
+    if not _found(proto, None) or not _found(proto, value_types(proto)):
+        return 0
+    with edited(file) as proto:
+        constants = UseDef(proto)
+        for graph, names in _found(proto, value_types(proto)):
+            made = {node.output[0]: _written(node, constants) for node in graph.node if node.output[0] in names}
+            nodes = [one for node in graph.node for one in made.get(node.output[0]) or [node]]
+            del graph.node[:]
+            graph.node.extend(nodes)
+            count += sum(map(bool, made.values()))
+    return count
+
+
+def _found(proto: ModelProto, types: dict[str, int] | None) -> list[tuple[GraphProto, set[str]]]:
+    walk = _Walk(types)
+    walk.through(proto.graph)
+    return walk.found
+
+
+class _Walk:
+    """Goes through a graph, and those inside it, for extremes of int64 data.
+
+    types: the dtype of every value; None where it may find too many. data: the values that depend on the inputs'.
+    wholes: those of int64. found: the outputs of the nodes, by graph.
+    """
+
+    def __init__(self, types: dict[str, int] | None) -> None:
+        self.types = types
+        self.data: set[str] = set()
+        self.wholes: set[str] = set()
+        self.found: list[tuple[GraphProto, set[str]]] = []
+
+    def through(self, graph: GraphProto) -> None:
+        stored = {one.name for one in graph.initializer}
+        for value in graph.input:
+            if value.name not in stored:
+                self._learn([value.name], value.type.tensor_type.elem_type == _INT64)
+        names = {node.output[0] for node in graph.node if self._is_extreme(node)}
+        if names:
+            self.found.append((graph, names))
+
+    def _is_extreme(self, node: NodeProto) -> bool:
+        """Whether it is one of int64 data; learns what the node makes."""
+        read = set(node.input[::2] if node.op_type in _BY_POSITIONS else node.input)
+        for inner in (one.g for one in node.attribute if one.HasField("g")):
+            self.through(inner)
+            read.update(one.name for one in inner.output)
+        if node.op_type in _SMALL or not read & self.data:
+            return False
+        whole = bool(read & self.wholes)
+        if node.op_type == "Cast":
+            to = next(one.i for one in node.attribute if one.name == "to")
+            whole = to == _INT64 and not self._is(node.input[0], _BOOL, False)
+        self._learn(node.output, whole)
+        return whole and node.op_type in _EXTREMES and self._is(node.input[0], _INT64, True)
+
+    def _learn(self, names: Iterable[str], whole: bool) -> None:
+        self.data.update(names)
+        if whole:
+            self.wholes.update(names)
+
+    def _is(self, name: str, dtype: int, unknown: bool) -> bool:
+        return unknown if self.types is None else self.types.get(name) == dtype
+
+
+# ------------------------------------------------------------------ the nodes
+def _written(node: NodeProto, constants: UseDef) -> list[NodeProto]:
+    """The nodes in place of one; none where it reduces over axes that are not known."""
+    new = _Nodes(node)
+    if node.op_type.startswith("Reduce"):
+        new.reduced(constants)
+    elif node.op_type == "Sign":
+        zero = new.number(0)
+        new.add("Sub", *(new.add("Cast", new.add(op, node.input[0], zero), to=_INT64) for op in ("Greater", "Less")))
+    elif node.op_type == "Clip":
+        least, most = (*node.input[1:], "", "")[:2]
+        first = new.pick("Greater", node.input[0], least) if least else node.input[0]
+        new.pick("Less", first, most) if most else None
+    else:
+        first, *others = node.input if node.op_type != "Relu" else (node.input[0], new.number(0))
+        for other in others:
+            first = new.pick("Less" if node.op_type == "Min" else "Greater", first, other)
+    if new.made:
+        new.made[-1].output[0] = node.output[0]
+    return new.made
+
+
+class _Nodes:
+    """New nodes in place of an old one, which bear the name of its output, and its module."""
+
+    def __init__(self, old: NodeProto) -> None:
+        self.old, self.made = old, list[Any]()
+
+    def add(self, op: str, *given: str, **attributes: Any) -> str:
+        from onnx import helper
+
+        name = f"{self.old.output[0]}_{op}_{len(self.made)}"
+        self.made.append(helper.make_node(op, given, [name], name, **attributes))
+        self.made[-1].metadata_props.extend(self.old.metadata_props)
+        return name
+
+    def number(self, *values: int, shape: Sequence[int] = ()) -> str:
+        from onnx import helper
+
+        return self.add("Constant", value=helper.make_tensor("", _INT64, shape, values))
+
+    def pick(self, comparison: str, x: str, y: str) -> str:
+        return self.add("Where", self.add(comparison, x, y), x, y)
+
+    def reduced(self, constants: UseDef) -> None:
+        """By the places of the extremes."""
+        given, name = {one.name: one for one in self.old.attribute}, self.old.input[0]
+        second = next(iter(self.old.input[1:]), "")
+        axes = list(given["axes"].ints) if "axes" in given else constants.numbers(second) if second else []
+        kept = given["keepdims"].i if "keepdims" in given else 1
+        nothing = "noop_with_empty_axes" in given and given["noop_with_empty_axes"].i
+        if axes is None or (not axes and (kept or nothing)):
+            return
+        if not axes:
+            name, axes = self.add("Reshape", name, self.number(-1, shape=[1])), [0]
+        for axis in axes:
+            at = self.add(self.old.op_type.replace("Reduce", "Arg"), name, axis=axis)
+            name = self.add("GatherElements", name, at, axis=axis)
+        if not kept:
+            self.add("Squeeze", name, self.number(*axes, shape=[len(axes)]))

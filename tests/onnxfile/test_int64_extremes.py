@@ -1,0 +1,64 @@
+"""Extremes of int64 from 2**31 on, which onnxruntime's kernels take for negative."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import onnxpatch
+from onnxpatch.formulas.proof_cases import computing
+from onnxpatch.onnxfile.int64_extremes import compare_extremes
+
+EDGES = [0, 1, 7, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**63 - 1]
+X = torch.tensor([EDGES, [-x for x in reversed(EDGES)], [7] * 9, EDGES[::-1]])
+Y = X.flip(1).roll(1, 0)
+
+
+def extremes(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """By each operator; the whole numbers of sizes and of flags are small."""
+    limited = x.clamp(min=1), x.clamp(-3, 2**31 + 5), x.clamp(max=y.amax()), torch.relu(x), x.sign()
+    reduced = x.amax(1), x.amin((0, 1)), x.max(), x.min(1, keepdim=True).values
+    small = torch.arange(x.shape[1]).clamp(2, 5), (x > 2).long().clamp(max=0), x.argmax(1).clamp(min=1)
+    return *limited, torch.maximum(x, y), torch.min(x, y), *reduced, *small
+
+
+@pytest.mark.exports
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_what_is_written_as_comparisons(exporter: str, tmp_path: Path) -> None:
+    model, file = computing(extremes), tmp_path / "m.onnx"
+    axes = ({0: "b", 1: "n"},) * 2
+    report = onnxpatch.export(
+        model, (X[:, :5] % 50, Y[:, :5] % 50), file, exporter=exporter, dynamic_shapes=axes, check=False
+    )
+    assert "extremes of int64 written as comparisons" in "".join(report.notes)
+    for x, y in ((X, Y), (X.T.clone(), Y.T.clone()), (X[:1], Y[:1])):
+        for found, wanted in zip(onnxpatch.Session(file)(x, y), model(x, y), strict=True):
+            assert torch.equal(found, wanted)
+    # The three of sizes, positions and flags are as the exporter wrote them.
+    kinds = Counter(node.op_type for node in onnx.load(file).graph.node)
+    assert kinds["Clip"] + kinds["Max"] + kinds["Min"] >= 3
+    assert not kinds["ReduceMax"] + kinds["ReduceMin"] + kinds["Relu"] + kinds["Sign"]
+
+
+@pytest.mark.parametrize(("dtype", "changed"), [(1, 0), (6, 0), (7, 3)])
+def test_other_dtypes_are_left(dtype: int, changed: int, tmp_path: Path) -> None:
+    value, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
+    inner = onnx.helper.make_graph([node("Max", ["x", "x"], ["z"])], "inner", [], [value("z", dtype, None)])
+    graph = onnx.helper.make_graph(
+        [node("Cast", ["x"], ["w"], to=7), node("Max", ["x", "x"], ["y"]), node("NonZero", ["w"], ["p"]),
+         node("Min", ["p", "p"], ["q"]), node("If", ["c"], ["v"], then_branch=inner, else_branch=inner)], "g",
+        [value("x", dtype, ["n"]), value("c", 9, [])], [value(name, 0, None) for name in "yqv"],
+    )  # fmt: skip
+    for one, kind in zip(graph.output, (dtype, 7, dtype), strict=True):
+        one.type.tensor_type.elem_type = kind
+    file = tmp_path / "m.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=10), file)
+    before = file.read_bytes()
+    assert compare_extremes(file) == changed
+    assert (file.read_bytes() == before) is (changed == 0)
+    onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
