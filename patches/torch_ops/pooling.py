@@ -183,7 +183,7 @@ _divided = functools.partial(functional.avg_pool2d, divisor_override=2)
 
 
 def _divided_pools(x: Tensor) -> tuple[Tensor, ...]:
-    third = functional.avg_pool3d(x.unfold(2, 2, 1), (3, 2, 1), 2, (1, 0, 0), divisor_override=5)
+    third = functional.avg_pool3d(torch.stack((x, x * 2), -1), (3, 2, 1), 2, (1, 0, 0), divisor_override=5)
     return _divided(x, 3, 1, 1), _divided(x, 3, 2, 0, True), _divided(x, (3, 2), (2, 3), (1, 0), True), third
 
 
