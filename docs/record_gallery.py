@@ -76,9 +76,9 @@ ENTRIES += [
 ]
 HEAD = """# Gallery
 
-Ten models, each exported by one command, and five of which a report names what it did not compare. Everything below
-is printed by the commands themselves (`python docs/record_gallery.py` records it again), the pages are what `--html`
-wrote. Weights are random, but for PESTO's. The scripts are under `examples/gallery`, one is `examples/own_patch.py`.
+Ten models, each exported by one command, and five small ones whose reports name what was not compared. The commands
+printed everything below (`python docs/record_gallery.py` records it again); the pages are what `--html` wrote. PESTO
+has its trained weights, the others random ones. The scripts are in `examples/gallery`, and `examples/own_patch.py`.
 """
 
 

@@ -190,9 +190,9 @@ CASES = [
 ]  # fmt: skip
 HEAD = """# Ten reports and ten errors
 
-What `print(report)` and the errors say, before they were shortened and now, with what a reader takes from each alone.
-The models have a few lines each, in `docs/record_messages.py`, which records this page. What took more than seven lines
-before is cut here. [Words](words.md) explains the terms.
+What `print(report)` and the errors say: before they were shortened, now, and what the new text alone tells a reader.
+The models have a few lines each, in `docs/record_messages.py`, which records this page. Texts of more than seven lines
+are cut. [Words](words.md) explains the terms.
 """
 _MOST_SECONDS, _MOST_LINES = 120, 7
 _KEPT = ROOT / "docs" / "messages.json"

@@ -25,27 +25,27 @@ STEPS = [
         "Plain export, with batch, height and width declared dynamic. It reports success.",
         f'python -c "import torch; from position_table import *; image = torch.randn(2, 3, 64, 64); {PLAIN}"',
     ),
-    ("Is the file right? The model itself is asked, at sizes that the trace never saw.",
+    ("Is the file right? It is compared with the model at sizes that the export never saw.",
      f"onnxpatch verify plain.onnx {GIVEN}"),
-    ("Why, and what would cure it?", f"onnxpatch doctor {GIVEN}"),
-    ("Export with its patches. Without a verdict of right, no file would be left.",
+    ("Why is it wrong, and what would cure it?", f"onnxpatch doctor {GIVEN}"),
+    ("Export with the patches. A wrong file would not be written.",
      "onnxpatch export " + GIVEN.replace("model ", "model right.onnx ", 1) + " --html report.html"),
-    ("And once more, from the file.", f"onnxpatch verify right.onnx {GIVEN}"),
+    ("Compare the new file once more.", f"onnxpatch verify right.onnx {GIVEN}"),
 ]  # fmt: skip
 HEAD = """# A recorded session
 
-`examples/position_table.py` holds a small vision backbone whose position table has a shortcut at its native size, as
-many have. Everything below is printed by the commands themselves (`python docs/record_session.py` records it again).
+`examples/position_table.py` has a small vision backbone. It resizes its position table, except at the size it was
+trained at, as many models do. The commands printed everything below (`python docs/record_session.py` records it again).
 """
 RANKER = "three_attempts.py:model --input 'x=float32[ROWS=4,16]'"
 ATTEMPTS = [
-    ("Export as it is asked for, once. It is refused, and that is all there is.",
+    ("One attempt. It is refused, and no file is written.",
      f"onnxpatch export {RANKER} ranker.onnx --attempts asked"),
-    ("Without `--attempts asked`, the same call goes on by itself.",
+    ("Without `--attempts asked`, the same command goes on to other ways.",
      f"onnxpatch export {RANKER} ranker.onnx --html attempts.html"),
-    ("The way found, taken at once: one attempt.",
+    ("The command that it printed makes the file in one attempt.",
      f"onnxpatch export {RANKER} ranker.onnx --exclude gate-limit --branches"),
-    ("The call stands in the file's metadata, too: `verify` reads it.", f"onnxpatch verify ranker.onnx {RANKER}"),
+    ("The file's metadata has the call, too: `verify` prints it.", f"onnxpatch verify ranker.onnx {RANKER}"),
 ]  # fmt: skip
 ATTEMPTS_MARK = "<!-- recorded below by docs/record_session.py -->\n"
 TAIL = """

@@ -1,6 +1,6 @@
 """Single functions and ways of writing that exporters get wrong or do not know, in models of one line each.
 
-Every case is judged at sizes that the export never saw, with other data. ``docs/operators.md`` says what came of each.
+Every case is judged at sizes that the export never saw, with other data. docs/causes.md says what came of each.
 """
 
 from __future__ import annotations
