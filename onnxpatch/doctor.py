@@ -57,22 +57,25 @@ def doctor(
 ) -> Diagnosis:
     """Find why a model does not export, or exports wrong, and what cures it.
 
-    Takes the arguments of torch.onnx.export, and tries the plain export, without any patch. Where that is refused, or
-    wrong at some size or data that the model itself accepts, every submodule is exported alone, with the inputs that it
-    gets inside the model, from the top down until the smallest one that fails by itself is found. Its line is taken
-    from the exporter's error, its warnings and the sizes that it fixed. Cures are tried on that module: the registered
-    patches, branches=True, the other exporter. Where the plain export is right and the patched one is wrong, the
-    patches are bisected for the one at fault.
+        print(onnxpatch.doctor(model, (image,), dynamic_shapes=({0: "B"},)))
 
+    The model is exported without any patch. If that is refused, or wrong at some size or data that the model itself
+    accepts, its submodules are exported alone, each with the inputs that it gets inside the model, from the top down to
+    the smallest that fails by itself. Its line is taken from the exporter's error, its warnings and the sizes that it
+    fixed. Cures are tried on that module: the registered patches, branches=True, the other exporter. If the plain
+    export is right and the patched one wrong, the patches are bisected for the one at fault.
+
+    args, kwargs: the example call.
     exporter: "dynamo", "trace" or "script"; or torch's own dynamo=False.
-    dynamic_shapes, dynamic_axes, input_names, opset_version: as for torch.onnx.export.
-    tolerance: relative error up to which the graph is right. max_probes: the most inputs it is compared at.
+    dynamic_shapes, dynamic_axes, input_names, opset_version: as in `export`.
+    tolerance: as in `export`. max_probes: the most inputs that are compared.
     data: more inputs to compare at, each args or (args, kwargs).
     proposals: False to find the culprit only.
     budget: seconds after which no further export is started.
-    progress: called with (what is exported, exports so far, 0); True writes them on stderr.
-    attempts: what `export` tried on this model, `report.attempts` or `error.attempts`: cures that it tried on the whole
-    model are not tried there again, and the one that it delivered is proposed first.
+    registry: the patches to try.
+    progress: called with (what is exported, exports so far, 0); True writes that on stderr.
+    attempts: what `export` tried on this model, `report.attempts` or `error.attempts`. Cures that it tried on the whole
+        model are not tried there again, and the one that it delivered is proposed first.
 
     Returns a Diagnosis: `.ok`, `.culprits`, `.proposals`. The model is left as it was.
     Raises InputError where the arguments do not fit or the model itself refuses the example, UnknownExporterError for

@@ -227,15 +227,17 @@ class Reliance:
 
 @dataclass(frozen=True)
 class Drift:
-    """What `drift` compared: each piece of library code and private torch API that is relied on, and what became of it.
+    """What `drift` compared: each piece of library code and private torch API that is relied on, and its status.
 
-    ok: True where nothing changed and nothing is gone."""
+    rows: a `Reliance` each. versions: of the libraries. `print(drift)` shows what changed or is gone.
+    """
 
     rows: list[Reliance]
     versions: dict[str, str]
 
     @property
     def ok(self) -> bool:
+        """Whether nothing changed and nothing is gone."""
         return all(row.ok for row in self.rows)
 
     def acted_upon(self) -> bool:
@@ -249,6 +251,7 @@ class Drift:
         return {"schema": SCHEMA, "ok": self.ok, "versions": dict(self.versions), "rows": rows}
 
     def to_json(self, indent: int | None = 2) -> str:
+        """`to_dict` as JSON."""
         return json.dumps(self.to_dict(), indent=indent)
 
     def __str__(self) -> str:

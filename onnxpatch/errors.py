@@ -8,9 +8,10 @@ from onnxpatch.messages.text import in_lines, visible
 class OnnxpatchError(Exception):
     """Base class of the errors that onnxpatch raises.
 
-    `str()` spells out control characters, since names from models and files are part of the text, and has no line over
-    160 characters.
-    attempts: what `export` tried before it raised, an `AttemptResult` each; () for one attempt, and for other errors.
+    `str(error)` has no line over 160 characters. It spells out control characters, since names from models and files
+    are part of the text. attempts: an `AttemptResult` for each attempt that `export` made before it raised; () for a
+    single one, and for
+        other errors.
     """
 
     attempts: tuple[object, ...] = ()
@@ -20,9 +21,11 @@ class OnnxpatchError(Exception):
 
 
 class RefusedError(OnnxpatchError):
-    """Raise it in a patch's `onnxpatch_prepare` where the patch cannot replace this module.
+    """A patch, or an exporter's form of some code, does not fit: the text says why.
 
-    The module then stays as it is, and the plan shows the reason.
+    Raise it in a patch's `onnxpatch_prepare` where the patch cannot replace this module: the module then stays as it
+    is, and the plan shows the reason. Raise it in a stand-in where it cannot compute what was asked: the export fails,
+    and `export` tries without the patch.
     """
 
 
@@ -43,11 +46,14 @@ class ScriptedModelError(OnnxpatchError):
 
 
 class RestoreError(OnnxpatchError):
-    """Part of the model could not be restored. The text lists those parts; everything else was restored."""
+    """Parts of the model could not be restored. The text lists them; everything else was restored."""
 
 
 class BranchError(RefusedError):
-    """Python code that depends on tensor values and cannot be exported: says where, and what to write instead."""
+    """Python code that depends on tensor values and cannot be exported. The text says where, and what to write instead.
+
+    From `export` it comes as the `__cause__` of an ExportError.
+    """
 
 
 class InputError(OnnxpatchError):
@@ -55,7 +61,7 @@ class InputError(OnnxpatchError):
 
 
 class ExportError(OnnxpatchError):
-    """torch.onnx.export raised. Its error is the `__cause__`."""
+    """torch.onnx.export refused the model. Its error is the `__cause__`."""
 
 
 class RunError(OnnxpatchError):
@@ -71,7 +77,10 @@ class RunError(OnnxpatchError):
 
 
 class VerificationError(OnnxpatchError):
-    """The ONNX output differs from the unpatched model's. `report` is the `Report` with every check."""
+    """The file is wrong: an output differs from the unpatched model's, or the file does not run where the model does.
+
+    report: the `Report` with every check.
+    """
 
     def __init__(self, message: str, report: object = None) -> None:
         super().__init__(message)

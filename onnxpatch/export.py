@@ -75,60 +75,73 @@ def export(
     progress: Callable[[str, int, int], None] | bool | None = None,
     **options: Any,
 ) -> Report:
-    """Export `model` to ONNX with its patches applied, and prove the file against the model as it is without them.
+    """Export `model` to ONNX with patches applied, and compare the file with the unpatched model.
+
+    The file is run in onnxruntime, and the model in eager: at the example, on other data, and at other sizes of every
+    dynamic dimension that the model accepts. A file that is wrong is not delivered; an older one at `f` then stays.
+
+        report = onnxpatch.export(model, (image,), "m.onnx", dynamic_shapes=({0: "B", 2: "H", 3: "W"},))
+
+    What is exported:
 
     model: an nn.Module; also a function, a bound method (`model.encode`), a functools.partial of one (the modules that
-    they reach are patched), a torch.export.ExportedProgram, and what DataParallel wraps. A model in training mode is
-    refused if a module of it would compute something else in eval.
-
-    The arguments of torch.onnx.export keep their names and meaning, with both exporters: `dynamic_shapes` (tuple, or
-    dict by argument name; strings, torch.export.Dim, hints, ints; `"past+n"`, `"2*h"`, `"n+1"` for a size that follows
-    from others) and `dynamic_axes` (by input name) are each turned into what the exporter wants. The opset is 18 by
-    default. One file is written unless it exceeds 2 GB or external_data=True. `f` may be a path, a binary file object,
-    or None (the file is checked and dropped). exporter: "dynamo" (the default), "trace" (the TorchScript exporter) or
-    "script", which compiles the patched model with torch.jit.script first; or torch's own dynamo=False and script.
-    "auto": dynamo, and trace where no attempt with dynamo is right.
-
-    attempts: "auto" goes on where the export fails as it was asked for: without a patch whose stand-in failed, without
-    any patch, with branches=True where a Python branch or loop failed. The first attempt that is proven right is
-    delivered; `report.attempts` has them all, `report.call` the call that makes the file at once. A model that is right
-    the first time is exported once. "asked": one attempt, as with check=False, where nothing is proven.
-    prefer: "latency" or "size" goes on after the first right file, with and without patches and with every exporter
-    that may be tried, and delivers the best of those proven: measured in the runtime at the example and at the largest
-    input that was compared, interleaved; or by the bytes of the file.
-    A later attempt's exporter may take five times the first attempt's processor time, 30 s at least, and all later ones
-    300 s together, unless max_seconds= is given. A line on stderr says what runs.
-    bounds: where no attempt is right at every size, a file that is wrong only at sizes far below the example's (an
-    eighth, or where eager itself answers with NaN or with empty tensors) is delivered, for the sizes from there on.
-    "narrow" delivers one that is right at some sizes: where one size follows from others (t = p+n), or in the widest
-    range of each dimension, or at its multiples. "never"
-    delivers neither. Bounds are proven at the edges, first in the report (`report.bounds`), and stand in the file's
-    metadata and dimension names; `Session` refuses inputs outside.
-
+        they reach are patched), a torch.export.ExportedProgram, and what DataParallel wraps. A model in training mode
+        is refused if one of its modules computes something else in eval.
+    args, kwargs: the example call. Python numbers among them are constants of the file.
+    f: where the file goes: a path, a binary file object, or None (the file is compared and dropped).
+    dynamic_shapes: the sizes that may change, with either exporter: a tuple, or a dict by argument name, of names,
+        torch.export.Dim, hints or ints. "past+n", "2*h", "n+1" are sizes that follow from others.
+    dynamic_axes: the same by the names of the inputs, as for dynamo=False.
+    input_names, output_names: names in the file. opset_version: 18 unless given.
+    external_data: write the weights beside the file, as is done for more than 2 GB in any case.
     weights: a .safetensors file, or the .json index of several, with the values of a model whose parameters are on the
-    meta device. They are read as they are needed, and never all in memory; the model is on the meta device again after.
-    only, exclude, image_size, branches, operators, other keywords: see `patched`. check=False: export, compare nothing.
-    tolerance: largest difference allowed, as a share of an output's largest magnitude (float32; float16 1e-2, bfloat16
-    6e-2; whole numbers and bools exact). max_probes: inputs compared; other data, every branch and
-    what a dropped guard asks for are compared in any case. max_seconds: a limit for the whole; an export that takes
-    longer is refused, a comparison that does ends early, and the report says so. Without it one run of the graph may
-    take 120 seconds, since a file can hold a loop that never ends; math.inf lifts that limit too.
-    max_memory: bytes that one run may take, 2e9 or "2GB", beside what the process has; without it 16 times the
-    example's, from 512 MB to 2 GB. An input that needs more is not tried, and a note names it; see `report.memory`.
-    data: more inputs to compare at, each args or (args, kwargs). sizes: sizes to compare at in any case, such as
-    {"H": [32, 518]}. flatten: turns an output of the unpatched model into its tensors in the graph's order.
+        meta device. They are read as they are needed, never all at once; the model is on the meta device afterwards.
+
+    How it is exported:
+
+    exporter: "dynamo" (the default), "trace" (the TorchScript exporter), "script" (the same, after torch.jit.script),
+        or "auto": dynamo, and trace where no attempt with dynamo is right. torch's own dynamo=False and script=True are
+        understood, too.
+    attempts: "auto" makes other attempts where the first fails: without a patch whose stand-in failed, without any
+        patch, with branches=True where a Python branch or loop failed. The first right file is delivered;
+        `report.attempts` has all attempts, `report.call` the call that makes the file at once. A later attempt's
+        exporter may take five times the first one's processor time, at least 30 s, and all later ones together 300 s,
+        unless max_seconds= is given. "asked": one attempt; check=False makes one, too.
+    prefer: "latency" or "size": go on after the first right file, with and without patches and with every exporter that
+        may be tried, and deliver the fastest (timed in the runtime at the example and at the largest input that was
+        compared) or the smallest.
+    bounds: what happens where no attempt is right at every size. None: a file that is wrong only at sizes far below the
+        example's (at most an eighth, or where eager answers with NaN or with empty tensors) is delivered for the sizes
+        from there on. "narrow": so is one that is right where one size follows from others (t = p+n), in a range of
+        each dimension, or at its multiples. "never": neither. Bounds are compared at their edges. They are first in the
+        report (`report.bounds`), and in the file's metadata; `Session` refuses inputs outside.
+    only, exclude, image_size, branches, operators, and options of patches: see `patch_model`. Further keywords of
+        torch.onnx.export are passed on.
+
+    How it is compared:
+
+    check: False compares nothing; the verdict is "unchecked".
+    tolerance: the largest difference allowed, as a share of an output's largest magnitude, in float32 and float64. It
+        is 1e-2 in float16, 6e-2 in bfloat16; whole numbers and bools have to be equal.
+    data: more inputs to compare at, each args or (args, kwargs). sizes: more sizes, such as {"H": [32, 518]}.
+    max_probes: how many inputs. Other data, every branch, and sizes at which a dropped guard breaks come in any case.
+    max_seconds: a limit for the whole. An export that takes longer is refused; a comparison that does ends early, and
+        the report says so. Without it one run of the file may take 120 seconds, since a file can have a loop that never
+        ends; math.inf lifts that limit too.
+    max_memory: bytes that one run may take beside what the process has, 2e9 or "2GB"; without it 16 times the
+        example's, from 512 MB to 2 GB. An input that needs more is not tried, and a note names it; see `report.memory`.
     runtime: "onnxruntime" (the default), "openvino", "reference", "tensorrt" or one that a distribution adds; or
-    several: the file must be right in each. providers: onnxruntime's execution providers, "CUDAExecutionProvider" say;
-    one that cannot be started is refused, never replaced by the CPU's. progress: called with (stage, done, of); True
-    writes them on stderr. Without it a line on stderr says that a later attempt starts; False: nothing.
+        several: the file must be right in each. providers: onnxruntime's execution providers, such as
+        "CUDAExecutionProvider"; one that cannot be started is refused.
+    flatten: turns an output of the unpatched model into its tensors, in the order of the file's outputs.
+    progress: called with (stage, done, of); True writes that on stderr. None: a line on stderr says that a later
+        attempt starts; False: nothing does.
 
-    Compared are the unpatched model and the ONNX runtime, at the example, on other data, and at other sizes of every
-    dynamic dimension that the unpatched model accepts. Python numbers among the arguments are constants of the export.
-
-    Returns a Report (`.ok`, `.checks`, `.program`). The model comes back as it was, also after an error.
-    Raises InputError (what was handed in cannot be used), ExportError (the exporter refused; chained), and
-    VerificationError (first wrong output, its size, its error; no file is left, an older one stays as it was). Of
-    several attempts the first one's error is raised, with the list of what was tried (`error.attempts`).
+    Returns a Report; `report.ok` is True for a right file. The model is restored, also after an error.
+    Raises InputError (an argument cannot be used), UnknownPatchError, UnknownExporterError, ExportError (the exporter
+    refused; its error is the `__cause__`, with branches=True maybe a BranchError) and VerificationError (the file is
+    wrong: the first wrong output, its size, its error). Of several attempts the first one's error is raised;
+    `error.attempts` has all.
     """
     check_numbers(tolerance, max_probes)
     check_callbacks(flatten, progress)

@@ -32,7 +32,9 @@ WhileBody = TypeVar("WhileBody", bound=Callable[..., State])
 
 
 def scan(body: ScanBody) -> ScanBody:
-    """Turn the body of a loop over rows into the whole loop; a round may use what the rounds before it left.
+    """Turn the body of a loop over rows into the whole loop: one ONNX Scan, also for a dynamic number of rows.
+
+        last, sums = onnxpatch.scan(lambda carry, row: (carry + row, carry + row))(torch.zeros(4), rows)  # rows: [n, 4]
 
     body(carry, row) -> (carry, out) becomes a function (init, rows) -> (last carry, outs).
     carry, init: a tensor, or a tuple of tensors, whose shapes and dtypes stay the same from round to round.
@@ -62,8 +64,10 @@ def scan(body: ScanBody) -> ScanBody:
 def each(body: RowBody) -> RowBody:
     """Turn a function of one row into a loop over all rows, in which no round uses another one's result.
 
-    body(row) -> out becomes a function rows -> outs. rows: [n, ...]. outs: the results stacked, [n, ...]. n may be
-    dynamic; it must be at least 1.
+        lengths = onnxpatch.each(lambda row: row.norm())(rows)  # [n, 4] to [n]
+
+    body(row) -> out becomes a function rows -> outs.
+    rows: [n, ...]. outs: the results stacked, [n, ...]. n may be dynamic; it must be at least 1.
     """
 
     @functools.wraps(body)
@@ -78,9 +82,11 @@ def each(body: RowBody) -> RowBody:
 
 
 def while_loop(condition: Callable[..., torch.Tensor]) -> Callable[[WhileBody], WhileBody]:
-    """Turn the body of a `while` into the whole loop, which runs as long as `condition` holds.
+    """Turn the body of a `while` into the whole loop: one ONNX Loop, which runs as long as `condition` holds.
 
-    `@while_loop(condition)` on body(*state) -> state gives a function from the first state to the last.
+        halved = onnxpatch.while_loop(lambda x: x.abs().max() > 1)(lambda x: x / 2)(x)
+
+    body(*state) -> state becomes a function from the first state to the last.
     condition(*state): a 0-d bool tensor, asked before every round, so the body may run zero times.
     state: tensors whose shapes and dtypes stay the same. A body with one of them returns the tensor, not a tuple.
     """

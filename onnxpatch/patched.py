@@ -31,12 +31,15 @@ _ENTERED = ("SETUP_WITH", "BEFORE_WITH")  # Python 3.10; 3.11 to 3.13
 
 
 class Patched:
-    """A patched model: `.model`, `.plan`, `.scope`, `.restore()`; as a context manager it restores on leaving.
+    """A patched model, as `patch_model` returns it. As a context manager it restores the model on leaving.
 
-    In `with patch_model(model)`, Ctrl-C may come after `patch_model` has returned and before `__enter__` runs, or
-    before the first line of `__exit__`: nobody restores the model then. So this object restores it when it is deleted.
-    For the same reason nothing that the model refers to may keep a reference to this object.
+    model: the model itself, patched in place. plan: the `Plan` of what was swapped.
+    scope: what happens while the model runs; `scope.hits` counts the calls of each patch that changed something.
     """
+
+    # In `with patch_model(model)`, Ctrl-C may come after `patch_model` has returned and before `__enter__` runs, or
+    # before the first line of `__exit__`: nobody restores the model then. So this object restores it when it is
+    # deleted. For the same reason nothing that the model refers to may keep a reference to this object.
 
     def __init__(self, made: Plan, example: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> None:
         self.model = made.model
@@ -155,21 +158,30 @@ def patch_model(
     example: tuple[tuple[Any, ...], dict[str, Any]] | None = None,
     **options: Any,
 ) -> Patched:
-    """Patch `model` in place. Patching what is patched already does nothing.
+    """Patch `model` in place, until `.restore()`. Patching a patched model again does nothing.
 
-    only, exclude: names of patches or paths of modules (`*` allowed); a path stands for all under it.
-    exporter: "dynamo", "trace" or "script", if known; opset: the opset to come, if known: a higher one allows faster
-    forms (Attention, RMSNormalization and RotaryEmbedding from 23 on).
+        made = onnxpatch.patch_model(model)
+        torch.onnx.export(model, args, "m.onnx", dynamo=True)
+        made.restore()
+
+    The patches act only while an exporter runs the model; in eager it computes what it always did. No weight is copied.
+    One thread at a time can have a model patched.
+
+    only, exclude: names of patches or paths of modules, `*` allowed; a path stands for all under it. only: no others;
+        exclude: all others.
+    exporter: "dynamo", "trace" or "script", if known. Patches for other exporters are left out of the plan.
+    opset: the opset of the file, if known: a higher one allows faster forms (Attention, RMSNormalization and
+        RotaryEmbedding from 23 on).
     operators: "portable", or "onnxruntime" for operators of onnxruntime's own (com.microsoft), where they are faster.
     image_size: (height, width) in pixels; position tables become constants for that size.
     form: "dynamic" or "static", for all position tables, or a mapping from names of patches to either.
-    branches: fork Python branches on tensor values; example: (args, kwargs) to find them with.
-    Other keywords are options that patches declare (`patch(..., options=("name",))`).
+    branches: export every side of a Python `if` on a tensor's value or on a size. max_paths: then the most paths of one
+        call of a module, 64 unless given. branch_form: "where", "if", or "auto" for the cheaper one.
+    example: (args, kwargs), what the model will be exported with.
+    registry: the patches to choose from.
+    options: further keywords, which patches declare (`patch(..., options=("name",))`).
 
-    The patches act while an exporter runs the model; in eager it computes what it always did. One thread at a time may
-    have a model patched.
-
-    Returns a `Patched`: `.plan`, `.restore()`. No weight is copied. If any swap fails, none is left.
+    Returns a `Patched`: `.plan`, `.restore()`. If any swap fails, none is left.
     Raises UnknownPatchError, UnknownExporterError, ScriptedModelError, and InputError for an option that no patch
     declares or a model that another thread has patched; the model is untouched then.
     """
@@ -203,11 +215,18 @@ def _planned(
 
 
 class patched:  # named like the function it stands for: `with onnxpatch.patched(model):`
-    """`patch_model` as a context manager: patches on entering, restores on leaving, also by an exception.
+    """Patch a model for the length of a `with` block: on entering, and until it is left, also by an exception.
 
-    Python can be interrupted between the end of `__enter__` and the block, or before the first line of `__exit__`. Then
-    nobody calls `__exit__`; the model is restored as soon as the exception has been handled and the context is gone.
+        with onnxpatch.patched(model) as made:
+            torch.onnx.export(model, args, "m.onnx", dynamo=True)  # or any tool that does so inside
+
+    The arguments, and what is raised, are those of `patch_model`; `made` is its `Patched`. In the block
+    torch.onnx.export runs in one thread at a time.
     """
+
+    # Python can be interrupted between the end of `__enter__` and the block, or before the first line of `__exit__`.
+    # Then nobody calls `__exit__`; the model is restored as soon as the exception has been handled and the context is
+    # gone.
 
     def __init__(
         self,

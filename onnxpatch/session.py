@@ -147,26 +147,26 @@ if TYPE_CHECKING:
 
 
 class Session:
-    """An ONNX file in onnxruntime whose outputs have the structure that the model returned in eager.
+    """An ONNX file in onnxruntime, called as the model is called, and returning what the model returns in eager.
 
-    session(*inputs, **inputs_by_name): tensors or arrays, nested as the model takes them, caches included.
-    A keyword, or a key of a dict, goes to the input of that name; the rest go to the inputs in their order. What the
-    graph has no input for (a flag, a tensor that nothing reads) may be given or left out: a number or a text has to be
-    the one of the export.
-    Tensors in, tensors out; arrays in, arrays out. Returns dicts, lists and tuples as the model does, and None for an
-    optional output whose flag says that it is missing. A dataclass, named tuple or ModelOutput is returned as a
-    `Record`: `out.name`, `out["name"]`, `out[0]`. A file that onnxpatch did not write gives a plain list, or its only
-    output.
+        session = onnxpatch.Session("m.onnx")
+        out = session(image)  # or by name: session(image=image)
+
+    session(*inputs, **inputs_by_name): tensors or arrays, nested as the model takes them, caches included. A keyword,
+    or a key of a dict, goes to the input of that name; the rest go to the inputs in their order. What the file has no
+    input for (a flag, a tensor that nothing reads) may be given or left out; a number or a text has to be that of the
+    export. Tensors in, tensors out; arrays in, arrays out. Returns dicts, lists and tuples as the model does, and None
+    for an optional output that is missing. A dataclass, named tuple or ModelOutput is returned as a `Record`:
+    `out.name`, `out["name"]`, `out[0]`. A file that onnxpatch did not write gives a plain list, or its only output.
 
     model: a path, or the bytes of a file. providers, options: as onnxruntime.InferenceSession takes them.
     classes: dataclasses, named tuples and ModelOutputs to return in place of `Record`. They are found by name and must
-    have the fields that the file states. The file chooses no class and runs no code.
+        have the fields that the file states. The file chooses no class and runs no code.
     max_seconds: how long one run may take, 120 by default; None for no limit.
-    flush_denormals: numbers below 1.2e-38 count as zero while the graph runs. Attention with a mask makes many of them,
-    and runs up to three times slower otherwise. To run the file in onnxruntime without `Session`, set
-    `options.add_session_config_entry("session.set_denormal_as_zero", "1")` on the first session of the process.
-    inputs, outputs: the names in the graph. `print(session)` shows them with dtypes and the sizes that may change.
-    bind(*inputs): the same call made again and again, without copies.
+    flush_denormals: numbers below 1.2e-38 count as zero while the file runs. Attention with a mask makes many of them,
+        and runs up to three times slower otherwise. To run the file in onnxruntime without `Session`, set
+        `options.add_session_config_entry("session.set_denormal_as_zero", "1")` on the first session of the process.
+    inputs, outputs: the names in the file. `print(session)` shows them with dtypes and the sizes that may change.
 
     Raises InputError for a file that cannot be loaded, for inputs of other shapes, dtypes or names, and for sizes
     outside of those for which the file is right (`report.bounds`); RunError where onnxruntime raises or
@@ -222,10 +222,14 @@ class Session:
         return self._structured([_as_tensor(value) if as_tensors else _as_numpy(value) for value in values])
 
     def bind(self, *args: Any, **kwargs: Any) -> BoundCall:
-        """A call on these very tensors or arrays, contiguous and of the graph's own dtypes: fill them, and call it.
+        """A call without arguments that reads what these tensors or arrays hold at that moment, without copies.
 
-        It takes no arguments and copies nothing; sizes stay as they are here. Tensors may be on the device of the
-        session's provider. What it returns is written anew by its next call; `max_seconds` does not hold for it.
+            call = session.bind(buffer)
+            buffer.copy_(image)
+            out = call()
+
+        They have to be contiguous and of the file's dtypes, and may be on the device of the session's provider. Sizes
+        stay as they are here. The next call overwrites what this one returned; `max_seconds` does not hold.
         """
         feed = self._feed(args, kwargs)
         self._arrays(feed)

@@ -67,29 +67,32 @@ def verify(
     flatten: Flatten | None = None,
     progress: Callable[[str, int, int], None] | bool | None = None,
 ) -> Report:
-    """Compare an ONNX file, however it was made, with the model as it is now.
+    """Compare an ONNX file, from any exporter, with the model as it is now.
 
-    args, kwargs: the example call; dynamic_shapes or dynamic_axes: the sizes that may change, in any form that torch
-    takes (left out: those that the file itself shows as free). input_names: the file's inputs in the order of the
-    arguments, where they are named otherwise. tolerance: the largest difference allowed, as a share of the output's
-    largest magnitude (float32; float16 1e-2, bfloat16 6e-2, whole numbers and bools exact). compare: for a file that
-    is meant to differ, such as a quantized one, in place of the tolerance: "top1" (at least 0.95 of all rows have their
-    largest value at eager's place), "cosine" (at least 0.99) or "relative" (an error of at most 0.1), or with a
-    threshold of your own, "cosine=0.98". The report then says all three of each output. data: more inputs to try,
-    each args or (args, kwargs), special values included. sizes: sizes to compare at in any case, such as
-    {"H": [32, 518]}. guards: also run torch.export on the model and probe the sizes at which its conditions break.
-    runtime: "onnxruntime", "openvino", "reference", "tensorrt" or one that a distribution adds, or several: the file
-    must be right in each. providers: onnxruntime's execution providers, such as "CUDAExecutionProvider".
-    flatten: output -> its tensors in the order of the graph's outputs. max_seconds: a limit for the whole; a
-    comparison that takes longer ends early, and the report says so. Without it one run of the graph may take 120
-    seconds, since a file can hold a loop that never ends; math.inf lifts that limit too. A graph that is stopped is
-    wrong. A file that says for which sizes it is right (`report.bounds`) is compared at these.
-    max_memory: as in `export`.
-    progress: called with (stage, done, of); True writes them on stderr.
+        report = onnxpatch.verify("m.onnx", model, (image,))
 
-    Returns a Report; `report.ok` is the verdict. The model is as it was afterwards.
-    Raises InputError for what cannot be compared: no file, a corrupt one, inputs that do not fit, an example that the
-    model refuses.
+    file: its path. A file that says for which sizes it is right (`report.bounds`) is compared at these.
+    args, kwargs: the example call.
+    dynamic_shapes, dynamic_axes: the sizes that may change, in any form that torch takes; left out, those that are
+        dynamic in the file.
+    input_names: the file's inputs in the order of the arguments, where they have other names.
+    tolerance: the largest difference allowed, as a share of an output's largest magnitude, in float32 and float64. It
+        is 1e-2 in float16, 6e-2 in bfloat16; whole numbers and bools have to be equal.
+    compare: for a file that is meant to differ, such as a quantized one, in place of the tolerance: "top1" (at least
+        0.95 of all rows have their largest value where eager has it), "cosine" (at least 0.99) or "relative" (an error
+        of at most 0.1); "cosine=0.98" sets another threshold. The report has all three for each output.
+    data: more inputs to compare at, each args or (args, kwargs). sizes: more sizes, such as {"H": [32, 518]}.
+    guards: also run torch.export on the model, and compare at sizes at which its conditions break.
+    max_seconds: a limit for the whole. A comparison that takes longer ends early, and the report says so. Without it
+        one run of the file may take 120 seconds, since a file can have a loop that never ends, and one that is stopped
+        is wrong; math.inf lifts that limit too.
+    max_probes, max_memory, runtime, providers: as in `export`.
+    flatten: turns an output of the model into its tensors, in the order of the file's outputs.
+    progress: called with (stage, done, of); True writes that on stderr.
+
+    Returns a Report; `report.ok` is True for a right file. The model is afterwards as it was.
+    Raises InputError where nothing can be compared: no file or a damaged one, inputs that do not fit, an example that
+    the model refuses.
     """
     check_numbers(tolerance, max_probes)
     close = str(closeness(compare)) if compare is not None else ""

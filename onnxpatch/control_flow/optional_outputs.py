@@ -73,15 +73,18 @@ def optional_output(
 ) -> Method | Callable[[Method], Method]:
     """Mark a forward that may return None, or None among its outputs.
 
-    The exported graph has two outputs for such a value: the value, or a sentinel where it is missing, and after it a
-    0-d bool flag. Outside an export, the method runs unchanged.
+        @onnxpatch.optional_output(like="x")
+        def forward(self, x): ...
 
-    like: name of the argument whose shape the sentinel has (default: the shape of the value on another path).
+    The file has two outputs for such a value: the value, or a sentinel where it is missing, and after it a 0-d bool
+    flag. `Session` gives None back. Outside an export, the method runs unchanged.
+
+    like: name of the argument whose shape the sentinel has; left out, the shape of the value on another path.
     fill: the sentinel's elements.
     flag: "present" is True where the output is there, and is called `has_<name>`; "ignored" is True where it is
-    missing, and is called `<name>_is_ignored`.
-    form: "onnx" makes the output ONNX's own optional type: through onnxpatch.export with any exporter, and in scripted
-    models. torch.onnx.export alone cannot write it, and is refused.
+        missing, and is called `<name>_is_ignored`.
+    form: "sentinel", as above; or "onnx", ONNX's own optional type, through onnxpatch.export with any exporter, and in
+        scripted models. torch.onnx.export alone cannot write it, and is refused.
 
     Raises ValueError for an unknown argument name, flag or form.
     """

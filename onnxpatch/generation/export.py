@@ -54,14 +54,14 @@ def export_generation(
       and `decoder_model_merged.onnx` is a decoder that takes these.
 
     folder: where the files go, beside the model's `config.json` and `generation_config.json`; it is made if missing.
-    inputs: an example of the encoder's input by its name, for a model that takes neither text nor sound as Whisper
-        and Moonshine do, or of what get_image_features takes, where no images can be made up.
-    genai: also write genai_config.json, for a decoder of keys and values: onnxruntime-genai runs the folder then.
-    dynamic_shapes: of `inputs`; without it their batch may change. options: those of `export`, for every file.
+    inputs: an example of the encoder's input, by its name, or of what get_image_features takes. Left out, one is made
+        from the config: text, a waveform, a spectrogram as in Whisper, or images.
+    genai: also write genai_config.json, for a decoder with keys and values: then onnxruntime-genai runs the folder.
+    dynamic_shapes: of `inputs`; left out, their batch may change. options: those of `export`, for every file.
 
-    Returns one Report for each file, by the file's name. Files are put in place once all of them are proven.
-    Raises what `export` raises, and InputError for a model whose cache is none of transformers' or that
-    is called in another way. What of a model is in no file (video) is the first note of the last report.
+    Returns one Report for each file, by the file's name. The files are put in place once all of them are right. Raises
+    what `export` raises, and InputError for a model that does not use transformers' caches, or whose forward takes
+    other arguments. Inputs of the model that no file reads (video) are named in the first note of the last report.
     """
     parts = generation_parts(model, inputs, dynamic_shapes)
     if genai:

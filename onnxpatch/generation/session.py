@@ -23,7 +23,11 @@ from onnxpatch.onnxfile.runtimes.interface import Provider, as_array, importable
 class GenerationSession:
     """The folder of `export_generation` in onnxruntime. Keys, values and states stay in its memory between two tokens.
 
-    folder: with the ONNX files, config.json and generation_config.json. providers: onnxruntime's, the CPU's by default.
+        session = onnxpatch.GenerationSession("folder")
+        tokens = session.generate(ids, attention_mask=mask, max_new_tokens=256)
+
+    folder: with the ONNX files, config.json and generation_config.json.
+    providers: onnxruntime's, the CPU's by default.
     config, defaults: what the two JSON files say.
 
     Raises InputError for a folder without the files of a loop, or one that onnxruntime cannot load, and ImportError
@@ -50,13 +54,14 @@ class GenerationSession:
     ) -> Any:
         """The tokens that `model.generate` gives for the same arguments: (batch, length), the prompt included.
 
-        input_ids: (batch, n) whole numbers, padded on the left; for an encoder-decoder what its encoder reads, by the
-        encoder's own names: `input_features=sound`. The prompt of its decoder is `decoder_input_ids`.
+        input_ids: (batch, n) int64, padded on the left. For an encoder-decoder the encoder's input, under its own name
+            where that is another (`input_features=sound`); the prompt of its decoder is `decoder_input_ids`.
         given: inputs of the files (`attention_mask`, `pixel_values`), and transformers' settings: `max_new_tokens`,
-        `num_beams`, `length_penalty`, `do_sample`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,
-        `eos_token_id` and others; left out, those of generation_config.json hold, and None leaves one of them out.
-        seed: of the draws, which are those of `torch.manual_seed(seed)` before `model.generate`.
-        processors: called with (texts so far, scores) before the choice; they return scores.
+            `num_beams`, `length_penalty`, `do_sample`, `temperature`, `top_k`, `top_p`, `repetition_penalty`,
+            `eos_token_id` and others. What is left out is taken from generation_config.json; None switches a setting
+            off.
+        seed: for sampling. The tokens are those of `model.generate` after `torch.manual_seed(seed)`.
+        processors: functions of (tokens so far (batch, n), scores (batch, vocabulary)) that return new scores.
 
         Tensors in, a tensor out; arrays in, an array out. Raises InputError for an input or a setting that nothing here
         reads, RunError where onnxruntime refuses the inputs.
@@ -78,7 +83,10 @@ class GenerationSession:
         processors: Sequence[Processor] = (),
         **given: Any,
     ) -> Iterator[torch.Tensor]:
-        """The same tokens as they are found: one tensor (batch,) for each step, without the prompt. No beams."""
+        """Yield the same tokens as they are found: one int64 tensor (batch,) for each step, without the prompt.
+
+        The arguments are those of `generate`. Raises InputError for more than one beam: beams are compared at the end.
+        """
         turns, ids, logits, choice = self._started(input_ids, given)
         if choice.num_beams > 1:
             raise InputError("beams are compared to their end: give num_beams=1 to stream, or call generate")

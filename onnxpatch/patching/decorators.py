@@ -58,7 +58,10 @@ def onnx_standin(stand_in: type) -> Callable[[type], type]:
 
 
 def keep(target: Kept) -> Kept:
-    """Opt a class of modules, or one module, out of patching: it and its submodules are exported unpatched."""
+    """Leave a module, or all modules of a class, out of patching: they and their submodules are exported unpatched.
+
+    target: a module, or a class of modules (`@onnxpatch.keep`). Returns it.
+    """
     if isinstance(target, torch.nn.Module):
         vars(target)[_KEEP] = True
     else:

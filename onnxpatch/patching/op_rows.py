@@ -89,22 +89,26 @@ def op(
     calls: Calls | None = None,
     registry: Registry = REGISTRY,
 ) -> Callable[[Function], Function]:
-    """Declare a patch of functions of torch; a row for `onnxpatch.patch`, which says what a patch is.
+    """Declare a patch of a function of torch, and its proof, in one row: a short form of `onnxpatch.patch`.
 
-    The decorated function, or `to`, takes the arguments of torch's by its names, or by position where it names them
-    otherwise. If its first parameter is called `original`, it gets the original there.
+        onnxpatch.op("rad2deg", to=lambda x: x * (180 / torch.pi), why=onnxpatch.missing("aten::rad2deg"),
+                     tries=lambda n: torch.randn(n))
+
+    The decorated function, or `to`, is called in place of torch's. It gets the arguments by torch's names, or by
+    position where its own parameters have other names. If its first parameter is called `original`, it gets torch's
+    function there. Where it has nothing to do it returns `NotImplemented`.
 
     names: of the functions. "lgamma" stands for each spelling that the installed torch has: in torch, Tensor,
         torch.linalg, torch.special and torch.nn.functional. A name with a dot is one function, of torch
         ("Tensor.unfold") or of another library ("math.sqrt").
     why: the error that it cures; `missing("aten::lgamma")` for an operator that the exporters do not translate, which
         says `exporters`, `reason` and `link`, too.
-    tries: makes the inputs of the proof, a tensor or a tuple of tensors, from one to four sizes. sizes: for each try
-        the arguments of `tries`, the exported one first. A function without parameters gives all tries. Axes in which
-        they differ are dynamic.
-    case: what the proof computes of them, a function; or what makes a module, a class or a function without
-        parameters. Left out, it calls every spelling.
-    to: the function, for one that needs no name: nothing is decorated then.
+    tries: makes the inputs of the proof, a tensor or a tuple of tensors, from one to four sizes. sizes: the arguments
+        of `tries`, for each input of the proof; the first is exported. A `tries` without parameters returns all inputs.
+        Axes in which they differ are dynamic.
+    case: the proof's model: a function of the inputs, or a class or a function without parameters that makes a module.
+        Left out, it calls every spelling of the function.
+    to: the function, if it needs no name; then nothing is decorated.
     name: of the patch; left out, the first of `names` with hyphens.
     exporters: under which it acts, and under which the case must be right; both unless named. fails: those under which
         the case fails without it; left out, all that are not in `leaner` or `slower`.

@@ -49,10 +49,13 @@ class NearMiss:
 
 @dataclass(repr=False)
 class Plan:
-    """What `patched(model)` will do. Printed, it is a table.
+    """What `patched(model)` will do. `print(plan)` is a table.
 
-    swaps: patches of classes, parents before children. functions: patches of functions, which can act during export.
-    near_misses: patches that match and are not applied, with reasons. findings: other things worth a line.
+    swaps: one for each module whose class is exchanged, parents before children.
+    functions: patches of functions of torch and other libraries. They act where the model calls these while it is
+        exported.
+    near_misses: patches that match and are not applied, with reasons.
+    findings: other things worth a line.
     """
 
     model: torch.nn.Module

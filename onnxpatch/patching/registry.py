@@ -30,7 +30,12 @@ Kind = Literal["class", "function", "replacement"]
 
 @dataclass(frozen=True)
 class Patch:
-    """One declaration, made by `onnxpatch.patch`: what is replaced, by what, when, why, and the proof."""
+    """One declaration, as `onnxpatch.patch` makes it: what is replaced, by what, when, why, and the proof.
+
+    name: unique in a registry; `only=` and `exclude=` take it. stand_in: the class or function that replaces the
+        targets.
+    targets, why, link, when, proof, options: see `onnxpatch.patch`. replaces: deprecated.
+    """
 
     name: str
     targets: tuple[str, ...]
@@ -102,7 +107,11 @@ class Patch:
 
 
 class Registry:
-    """Patches by name. Those of onnxpatch and of plug-ins are loaded when the registry is first read."""
+    """Patches by name: `registry["lgamma"]`, `"lgamma" in registry`, `for patch in registry`.
+
+    `onnxpatch.REGISTRY` has those of onnxpatch and of plug-ins, which are loaded when it is first read. An empty
+    `Registry()` serves tests. failures: by module or entry point, why its patches could not be loaded.
+    """
 
     def __init__(self, discover: bool = False) -> None:
         self._patches: dict[str, Patch] = {}
@@ -183,7 +192,7 @@ def patch(
     proof: a case that fails without the patch; see `Proof`.
     options: keywords of `patched(...)` that the stand-in reads, in `running_model().settings.options`.
     deprecated: what `when` has now (requires, exporters, accepts, calls, bodies, subclasses, by_name), and opset and
-        replaces, which go.
+        replaces. They warn.
 
     Raises TypeError for a target that is not a dotted path, DuplicatePatchError for a name that is taken.
     """

@@ -162,10 +162,10 @@ _active = _Active()
 
 
 class RunningModel(Protocol):
-    """What a stand-in can ask about the patched model that calls it.
+    """What a stand-in can read of the patched model that calls it.
 
     settings: the options of `patched` or `export`. model: the model itself, or the exporter's copy of it.
-    tensors: its parameters and buffers by name, with their values. In the model itself they may be FakeTensors now.
+    tensors: its parameters and buffers by name, with their values. In `model` they may be FakeTensors meanwhile.
     """
 
     settings: Settings

@@ -163,18 +163,22 @@ def installed_version(distribution: str) -> str | None:
 
 @dataclass(frozen=True)
 class When:
-    """When a patch acts. All that is given must hold.
+    """When a patch acts. Every condition that is given must hold.
 
-    exporters: under which it applies. A stand-in is called only while one of them runs.
+        when = onnxpatch.When(exporters=("trace",), requires=("timm>=1.0",))
+
+    exporters: those under which it acts, all unless given. A stand-in is called only while one of them runs.
     requires: PEP 508 requirement strings, all of which must be met ("einops>=0.7", "torch>=2.8").
-    calls: says by (function, args, kwargs) which calls of the functions the stand-in takes over, as they were written;
-        with the target "torch.*", of every function of torch. Patches of every call of a function go before.
-    accepts: called with an instance of a target class and the settings; None to accept it, or why it is refused.
-    bodies: fingerprints (`onnxpatch.KnownBody`) by method name. A target whose methods have another source is not
-        patched, and the plan says so. A copy of the class elsewhere, with all of these methods, is a target too.
-    subclasses: for instances of subclasses of a target, too.
-    by_name: a torch function is replaced by name in the modules that import it, not in torch's dispatch. For arguments
-        that torch refuses before a TorchFunctionMode sees the call.
+    calls: for functions: called with (function, args, kwargs) of a call as it was written, returns whether the stand-in
+        takes it over. With the target "torch.*" it is asked about every function of torch. Patches without `calls` are
+        asked first.
+    accepts: for classes: called with (module, settings), returns None, or why the module is not patched.
+    bodies: for classes that the stand-in was written for: fingerprints (`onnxpatch.KnownBody`) by method name. A target
+        whose methods have another source is not patched, and the plan says so. A copy of the class elsewhere, with all
+        of these methods, is a target too.
+    subclasses: whether instances of subclasses of a target are patched, too.
+    by_name: replace a torch function by name in the modules that import it, not in torch's dispatch. For arguments that
+        torch refuses before a TorchFunctionMode sees the call.
     """
 
     exporters: tuple[Exporter, ...] = EXPORTERS

@@ -19,11 +19,14 @@ EXPORTING = "export"  # the stage of a check that tells of a refused export
 
 @dataclass(frozen=True)
 class OutputParity:
-    """One output at one probe. Shapes and dtypes as eager has them and as found; errors absolute and relative.
+    """One output at one probe, in eager and in the file.
 
-    relative: largest absolute difference over eager's largest finite magnitude; first_index, expected, found: the first
-    element that is off by more than the tolerance; top1: the share of rows, along the last axis, whose largest value is
-    at eager's place (of whole numbers and flags: the equal ones), NaN unless `compare=` asked; reason: '' where right.
+    shape, dtype: eager's. found_shape, found_dtype: the file's.
+    absolute: the largest difference. relative: the same over eager's largest finite magnitude. cosine: of the two, as
+        vectors. top1: the share of rows, along the last axis, whose largest value is where eager has it (of whole
+        numbers and flags: the equal ones); NaN without `compare=`.
+    first_index, expected, found: the first element that differs by more than the tolerance, in eager and in the file.
+    reason: what is wrong; "" where it is right.
     """
 
     name: str
@@ -52,10 +55,13 @@ class OutputParity:
 
 @dataclass(frozen=True)
 class Checked:
-    """One probe at one stage. stage: 'export', or the runtime's name; error: why it could not be run.
+    """One probe in one runtime.
 
-    status: right; wrong; refused (the graph does not run, eager does); unsteady (no verdict: eager's own output moves
-    as far when its inputs move by a rounding).
+    stage: the runtime's name, or "export" for an export that was refused. label, kind: what the probe is, such as
+        "B=3" and "size". sizes: of the dynamic dimensions. outputs: one each; () where nothing ran.
+    status: "right"; "wrong"; "refused" (the file does not run, eager does); "unsteady" (no verdict: eager's own output
+        moves as far when its inputs move by one rounding).
+    error: why the file did not run. node: where.
     """
 
     stage: str
@@ -215,8 +221,11 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """right; wrong; unproven (a dynamic dimension was compared at the example's size alone); unchecked (nothing was
-        compared, by check=False); refused (the exporter made no graph of it)."""
+        """One of "right", "wrong", "unproven", "unchecked" and "refused".
+
+        unproven: a dynamic dimension was compared at the example's size alone. unchecked: check=False, nothing was
+        compared. refused: the exporter made no file.
+        """
         if not self.checks:
             return "unchecked"
         if self.wrong:

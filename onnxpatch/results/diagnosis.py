@@ -87,10 +87,12 @@ class Culprit:
 
 @dataclass(repr=False)
 class Diagnosis:
-    """Why a model does not export, or exports wrong, and what would help.
+    """Why a model does not export, or exports wrong, and what would help. `print(diagnosis)` says it in a few lines.
 
-    status: of the plain export of the whole model: right, refused, silent or slow; error: as in `Culprit`.
-    culprits: the likeliest first. exports: how many were tried, in `seconds`.
+    status: of the plain export of the whole model: "right"; "refused" (the exporter raised); "silent" (it exported
+        without an error, and the file is wrong); "slow". error: the exporter's error, or how far the file is off.
+    culprits: the smallest parts that fail by themselves, the likeliest first.
+    exports: how many exports were tried, in `seconds`. notes: what was left undone, and other remarks.
     dimensions: each dimension that may change, with the example's size. versions: of the libraries involved.
     recorded: for `new_patch`, what each culprit was called with; no part of the JSON.
     """
@@ -146,6 +148,7 @@ class Diagnosis:
         return {"schema": SCHEMA, "ok": self.ok, **plain, "proposals": [asdict(p) for p in self.proposals]}
 
     def to_json(self, indent: int | None = 2) -> str:
+        """`to_dict` as JSON."""
         return json.dumps(self.to_dict(), indent=indent, default=str)
 
     def headline(self) -> str:
@@ -179,6 +182,7 @@ class Diagnosis:
         return fragment(self.headline(), state, header, rows, [*found, *self.notes], "the parts at fault", opened=True)
 
     def to_markdown(self) -> str:
+        """The same as `print(diagnosis)`, for an issue."""
         lines = [f"### {escaped(self.headline())}", ""]
         for culprit in self.culprits:
             head, *rest = _lines(culprit)

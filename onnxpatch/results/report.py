@@ -24,21 +24,31 @@ SCHEMA = 1
 
 @dataclass(frozen=True, repr=False)
 class Report(Outcome):
-    """The result of `export` and `verify`. `ok`, and `bool(report)`, say whether the verdict is right.
+    """The result of `export` and `verify`: whether the file is right, and what was compared.
 
-    attempts: what `export` tried, the delivered one last but for those that were compared with it; [] from `verify`.
-    call: the shortest call of `export` that makes this file at once. bounds: the sizes for which the file is right, in
-    words by dimension, where that is not every size. memory: bytes that PyTorch's operators took for the `example` and
-    at the `peak` of any run, the `limit` of one run, and the most that the `process` has had so far. bytes: of the
-    file, with weights beside it. advice: what to type where the file is wrong. untried: the sides of the model's own
-    conditions that no compared input took, of a right file; sides_recorded: whether they were looked for.
-    first_call: attributes that a call changes, with their lines, where a second identical call answers otherwise.
-    wrong_at_zero: dimensions of which the model takes none, and of a right file, which is wrong there.
-    draws: the lines, or the file's operators, that draw random numbers.
+    `bool(report)` is `report.ok`. `print(report)` is short; `report.table()` has every comparison.
+
+    ok, verdict, worst, covered: see these properties. checks: one `Checked` for each probe and runtime.
+    file, model, exporter, opset, runtime, tolerance, compare: what was compared, and how.
+    dimensions: the example's size of each dynamic dimension. refused: how many sizes the model itself refused;
+        first_refusal: its error at the first of them.
+    frozen: sizes declared dynamic that the file keeps at the example's. guards: conditions on sizes that the export
+        relied on and the file does not check. right_within: sizes at which a wrong file is right.
+    unproven: dynamic dimensions of which no other size was compared. bounds: by dimension, the sizes for which the file
+        is right, where it is not right at every one. wrong_at_zero: dimensions at whose size 0 a right file is wrong.
+    untried: sides of the model's own conditions that no probe took, of a right file; sides_recorded: whether they were
+        looked for. first_call: attributes that a call changes, where a second identical call answers otherwise.
+    plan: the patches that acted, by module path. attempts: what `export` tried; [] from `verify`. call: the shortest
+        call of `export` that makes this file in one attempt. program: what torch's exporter returned.
+    draws: the lines, or the file's operators, that draw random numbers. notes: other remarks, one line each.
+    advice: what to type where the file is wrong.
+    seconds: by step. bytes: of the file, with weights beside it. versions: of the libraries.
+    memory: bytes that torch's operators took for the "example" and at the "peak" of any run, the "limit" of one run,
+        and the most that the "process" has had so far.
     """
 
     def raise_unless_right(self, hint: str = "") -> None:
-        """Raises VerificationError with the first wrong output; what is unproven or unchecked passes.
+        """Raise VerificationError, with the first wrong output, if the file is wrong. Unproven or unchecked ones pass.
 
         hint: what may cure a branch on tensor values.
         """
@@ -56,7 +66,7 @@ class Report(Outcome):
         return table(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values only; `schema` counts the layout's versions."""
+        """The report as dicts, lists and plain values; `schema` is the version of this layout."""
         # What the exporter returned is for callers in Python.
         names = [f.name for f in dataclasses.fields(self) if f.name != "program"]
         body = {name: _json_value(getattr(self, name)) for name in names}
@@ -64,9 +74,11 @@ class Report(Outcome):
         return {"schema": SCHEMA, **told, **body}
 
     def to_json(self, indent: int | None = 2) -> str:
+        """`to_dict` as JSON; NaN is null, infinities are strings."""
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_markdown(self) -> str:
+        """The same as `table`, for an issue."""
         return markdown(self)
 
     def __str__(self) -> str:
