@@ -1,7 +1,7 @@
-"""Private torch APIs that show how sizes and tables were computed during an export, and what they are at other sizes.
+"""Tells how a size was computed during an export, and what it is at other sizes of the inputs.
 
-A rule such as "this size is twice that one" may hold for the example by chance. Sizes have expressions in the symbols
-of the declared dimensions, and these are given other numbers:
+A relation such as "this size is twice that one" may hold at the example by chance. During an export, sizes are
+expressions in the symbols of the dynamic dimensions. To see whether a relation always holds, other numbers are put in:
 
     y.shape[2] is 2*h, x.shape[2] is h      (20, 10), (2, 1), (34, 17) ...
     y.shape[2] is k,   x.shape[2] is h      (20, 10), (57, 3), (8, 31) ...

@@ -1,8 +1,8 @@
-"""Tells, under torch.jit.trace, which sizes are the same for all inputs.
+"""Tells, under torch.jit.trace, which sizes are constants of the model and which depend on the inputs.
 
-A trace runs at one size and keeps no symbols, so a 3 may be three channels or the batch of the example. The graph under
-construction tells them apart: its operators are run once more, on fake tensors whose declared dimensions are symbols.
-That is done for what a size was computed from, and only when somebody asks; a model that asks nothing pays nothing.
+A trace has numbers in place of symbols: a 3 may be three channels, or the batch of the example. To tell them apart,
+the operators from which a size was computed are run once more, on fake tensors whose declared dimensions are symbols.
+This is done only when a patch asks about a size.
 
     x [batch, 64], batch dynamic        x.shape[1] // 4 is 16        x.shape[0] // 4 depends on the input
 

@@ -1,9 +1,13 @@
-"""How much of a value an input of the model decides, its level: `x.shape[0]` is a NUMBER, `x.dtype` is FIXED.
+"""How far an expression in a forward's source can change with the inputs: its level.
 
-FIXED: nothing. TENSOR: its data and sizes, but neither its type nor whether it is there. HELD: a container of such
-tensors, and SIZES: one of numbers, both of fixed length. NUMBER: its value. ANY: also whether it is there at all.
+    x.dtype       FIXED     nothing changes
+    x + 1         TENSOR    data and sizes; it is a tensor in any case
+    [x, y]        HELD      the tensors in it; the container has a fixed length
+    x.shape       SIZES     the numbers in it; the container has a fixed length
+    x.shape[0]    NUMBER    its value
+    (anything)    ANY       all of it: also its type, or whether it is None
 
-The level of an expression follows from those of its parts; `dependence.py` knows those of names, arguments and calls.
+The level of an expression follows from those of its parts. `dependence.py` knows those of names, arguments and calls.
 """
 
 from __future__ import annotations

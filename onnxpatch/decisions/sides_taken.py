@@ -1,11 +1,11 @@
-"""`SidesTaken`: records which sides of its own conditions a model's Python takes while a reference runs in eager.
+"""`SidesTaken`: records which sides of its own `if`s a model's Python takes while the reference runs in eager.
 
     with recorder.run() as taken:          taken.jumps: (function, instruction, whether it jumped)
         model(x)                           taken.lines: (function, line)
 
-Only functions of the model and its libraries are looked at, never torch, Python's own library or this package. From
-Python 3.12 on by `sys.monitoring`, which costs next to nothing once an instruction has gone both ways; before by
-tracing the lines that decide.
+Functions of the model and its libraries are watched, but not those of torch, Python's own library or this package. From
+Python 3.12 on `sys.monitoring` is used, which costs next to nothing once an instruction has gone both ways; before, the
+lines that decide are traced.
 """
 
 from __future__ import annotations

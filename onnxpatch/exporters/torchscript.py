@@ -1,12 +1,12 @@
-"""The TorchScript exporter, by trace or by script: torch.onnx.export(dynamo=False) from a request.
+"""Calls the TorchScript exporter, torch.onnx.export(dynamo=False), for `exporter="trace"` and `"script"`.
 
-torch fills in every default of forward's signature, and makes tensors of them:
+The exporter fills in every default of forward's signature, and makes tensors of the values:
 
     def forward(self, x, flag=True, k=3)      export(model, (x,)) calls forward(x, tensor(True), tensor(3))
 
-Then `if flag` and `k > 3` are traced as tensors, or fail: `_positional` shows it a forward that takes the given
-arguments only. The exporter passes arguments by position alone; keyword-only ones are passed on by keyword here. What
-its file still needs is written last: large weights, outputs as wide as the model's, names of sizes.
+Then `if flag` and `k > 3` are traced as tensors, or fail. So `_positional` shows it a forward that takes the given
+arguments only. The exporter passes arguments by position; keyword-only ones are passed on by keyword here. What the
+file lacks is added at the end: large weights, casts to the dtypes of the model's outputs, names of sizes.
 """
 
 from __future__ import annotations

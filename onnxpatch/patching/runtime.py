@@ -1,6 +1,6 @@
-"""The patched model that runs in this thread: its settings, and which of its function patches answers a call.
+"""Runs a patched model under an exporter: decides which function patch answers each call that the model makes.
 
-`Scope.entered()` is the context in which a patched model runs under an exporter. Inside it
+`Scope.entered()` is the context in which the model runs. Inside it
 
     torch.add(x, y)        goes through a TorchFunctionMode, which asks the scope's `_Dispatcher`
     rearrange(x, "...")    goes through a substitute, set by `rebinding`, which asks it too

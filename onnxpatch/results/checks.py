@@ -1,6 +1,6 @@
-"""What a check found, as data: each comparison, each size that is not right, each side that never ran, each attempt.
+"""The dataclasses of a report: each comparison, each size that is not right, each side that never ran, each attempt.
 
-`Outcome` has all of one check; `Report` is an outcome with its texts.
+`Outcome` has all of them; `Report` adds the texts.
 """
 
 from __future__ import annotations

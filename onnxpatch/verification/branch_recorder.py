@@ -1,4 +1,6 @@
-"""`Decisions`: records which numbers a forward converts from tensors to Python. An exported graph may freeze them.
+"""`Decisions`: records what a forward, run in eager, reads from its tensors into Python: bools, numbers, sizes.
+
+The exported graph may keep the values of the example as constants, so other data has to be compared too.
 
     if x.sum() > 0:              x.sum() > 0 becomes a Python bool: recorded as True
     n = int(lengths.max())       recorded as 17

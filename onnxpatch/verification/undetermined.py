@@ -1,9 +1,9 @@
-"""Finds differences from eager that say nothing about the graph, since eager's own answer is arbitrary there.
+"""Tells whether a difference from eager is the graph's fault, or whether eager's own answer is arbitrary there.
 
 Eager is run again at the same probe: with equal values sorted in both orders, with gradients recorded, with inputs or
-weights moved by one rounding, and in float64. Where one of these changes eager's output as much as the graph differs
-from it, the check is "unsteady" and not "wrong". Where the graph's output is eager's with equal values in the other
-order, it is right:
+weights changed by one rounding, and in float64. If one of these changes eager's output as much as the graph differs
+from it, the check is "unsteady" and not "wrong". If the graph has eager's output with equal values in the other order,
+it is right:
 
     inverse of a nearly singular matrix    float32 and float64 differ by 2 %; so may the graph
     topk of equal scores                   torch leaves the order open, unless a sort is stable

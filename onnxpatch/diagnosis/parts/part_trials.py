@@ -1,8 +1,8 @@
-"""Exports a model and its parts within a budget, and keeps each verdict: what every search for failing parts asks.
+"""Exports single parts of a model for the doctor's searches, within a budget of seconds, and remembers each verdict.
 
-The whole model is exported as a part is too, in a wrapper that takes the tensors of the example and nothing else. That
-tells whether only the arguments that were not given spoil the export, and bisects the lines of the root's forward. A
-part that fails keeps how it is exported alone, and the recorded calls from which a patch's proof is made.
+A part (a submodule, or a method of one) is exported alone, in a wrapper that takes the tensors of its recorded calls.
+So is the whole model. If it is right in that wrapper and wrong as it is, the arguments that the example leaves out are
+the cause. For a part that fails, its wrapper and its recorded calls are kept: a patch's proof is made of them.
 """
 
 from __future__ import annotations
