@@ -32,7 +32,7 @@ def assert_exports(
     """Assert that `model` exports to ONNX, and that the file is right at sizes and on data that were never traced.
 
     args, kwargs, dynamic_shapes and options: as `onnxpatch.export` takes them (tolerance, data, opset_version,
-    branches, only, exclude ...). exporters: one or several of "dynamo", "trace", "script"; each is tried.
+    branches, only, exclude ...). exporters: one or several of "dynamo", "trace", "script", "auto"; each is tried.
     `f=` keeps the file of the last exporter; without it nothing is written. allow_unproven: accept a dynamic
     dimension that was compared at the example's size only; otherwise that is a failure, and the report says which
     `data=` would prove it. allow_bounds: accept a file that is wrong at sizes far below the example's only.
@@ -48,7 +48,7 @@ def assert_exports(
         raise ValueError(f"require={require!r}: use 'right' or 'covered'")
     reports: dict[str, Report] = {}
     failures = []
-    for exporter in _named(exporters):
+    for exporter in _named(options.pop("exporter", exporters)):
         try:
             asked = {"f": io.BytesIO(), "dynamic_shapes": dynamic_shapes, "exporter": exporter, **options}
             asked["attempts"] = attempts
@@ -68,6 +68,6 @@ def assert_exports(
 
 def _named(exporters: Iterable[Exporter] | Exporter) -> tuple[Exporter, ...]:
     wanted = (exporters,) if isinstance(exporters, str) else tuple(exporters)
-    if not wanted or not {*wanted} <= {*EXPORTERS}:
+    if not wanted or not {*wanted} <= {*EXPORTERS, "auto"}:
         raise ValueError(f"exporters={exporters!r}: name one or several of {', '.join(EXPORTERS)}")
     return wanted

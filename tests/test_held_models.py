@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,32 @@ def test_modes_and_scripted_parts_are_as_before() -> None:
     with torch.inference_mode():
         assert torch.is_inference_mode_enabled()
     assert torch.inference_mode.__enter__ is enter and part.forward == forward and not torch.is_inference_mode_enabled()
+
+
+class Streamed(nn.Module):
+    """Compiled code that keeps what it heard, and asks `not` of a number and `~` of whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = torch.zeros(0)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not len(self.heard):
+            self.heard = torch.zeros(x.shape[0], 4)
+        self.heard = self.heard + x
+        self.calls += 1
+        return self.heard * ~x.to(torch.int64) + (~x.to(torch.uint8)).to(x.dtype)
+
+
+def test_compiled_code_with_a_state() -> None:
+    compiled: Any = torch.jit.script(Streamed().eval())
+    x = torch.rand(2, 4) * 9
+    report = onnxpatch.export(compiled, (x,), dynamic_shapes=({0: "rows"},), exporter="trace", max_probes=6)
+    assert report.ok and report.first_call == ["calls", "heard"] and {c.sizes["rows"] for c in report.checks} >= {1, 3}
+    assert compiled.heard.numel() == compiled.calls == 0
+    with pytest.raises(Exception, match="bitwise Not"):
+        torch.onnx.export(compiled, (x,), io.BytesIO(), dynamo=False)  # torch translates as before
 
 
 class Quantized(nn.Module):

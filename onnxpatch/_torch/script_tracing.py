@@ -10,11 +10,16 @@
   Python bytes, and parses these: three times the weights on top of the model's own. Large ones are left out by
   `torch._C._jit_pass_onnx_deduplicate_initializers`, the last step before the message is made. What it returns is
   written as initializers; what is missing there becomes an input. If it moves, the file is made as torch makes it.
+- Compiled code (torch.jit.script) asks `not n` of numbers and `~x` of whole ones, which the exporter takes of truth
+  values alone. No patch acts there: the operators themselves get another translation, as users register one.
+- `torch._C.ScriptModule.code` says which attributes compiled code assigns, `self.state = ...`. If it moves, a compiled
+  model that keeps a state is compared in the state that the last call left.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -28,7 +33,10 @@ from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
 from onnxpatch.process import Shared, filtered, undone, warned
 
-__all__ = ["weights_left_out"]
+__all__ = ["assigned_in_compiled", "numbers_negated", "weights_left_out"]
+
+_ASSIGNED = re.compile(r"^\s*self\.(\w+) = ", re.M)
+_BOOL = 9  # as ONNX numbers it
 
 
 @contextlib.contextmanager
@@ -92,6 +100,39 @@ def _as_written() -> Iterator[None]:
 
 
 _AS_WRITTEN = Shared(_as_written)  # torch's flag is one for all threads
+
+
+def assigned_in_compiled(module: torch.nn.Module) -> dict[str, Any]:
+    """The attributes that the code of a ScriptModule assigns, with their values now; none of another module."""
+    code = getattr(getattr(module, "_c", None), "code", "") if isinstance(module, torch.jit.ScriptModule) else ""
+    return {name: getattr(module, name) for name in sorted({*_ASSIGNED.findall(code)}) if hasattr(module, name)}
+
+
+def _not(graph: Any, number: Any) -> Any:
+    return graph.op("Not", graph.op("Cast", number, to_i=_BOOL))
+
+
+def _invert(graph: Any, number: Any) -> Any:
+    if "Bool" in str(number.type()):
+        return graph.op("Not", number)
+    if graph.opset >= 18:
+        return graph.op("BitwiseNot", number)
+    return graph.op("Sub", graph.op("Constant", value_t=torch.tensor(-1)), number)  # of int64
+
+
+@contextlib.contextmanager
+def numbers_negated() -> Iterator[None]:
+    """A context in which `not n` of a number and `~x` of whole ones, in compiled code, have an ONNX form."""
+    forms = {"aten::__not_": _not, "aten::bitwise_not": _invert}
+
+    def put_back() -> None:
+        for name in forms:
+            torch.onnx.unregister_custom_op_symbolic(name, 9)  # type: ignore[attr-defined]  # documented
+
+    with undone(put_back):
+        for name, form in forms.items():
+            torch.onnx.register_custom_op_symbolic(name, form, 9)  # type: ignore[attr-defined]  # documented
+        yield
 
 
 class _Asked(NamedTuple):

@@ -32,7 +32,7 @@ from onnxpatch.exporters.request import OpsetNotWritten
 from onnxpatch.messages.text import WIDTH
 from onnxpatch.results.checks import attempt_lines
 from onnxpatch.results.report import Report
-from onnxpatch.results.report_text import shown, text
+from onnxpatch.results.report_text import headline, shown, text
 from onnxpatch.settings import Exporter
 
 _MOST_LEFT_OUT = 4  # patches; with more, plain is faster
@@ -146,7 +146,7 @@ def refusal(
     if isinstance(error, VerificationError) and isinstance(error.report, Report):
         error.report = replace(error.report, attempts=results, call="", advice=advice)
         # The first line, and the hint behind it, were written before anything else was tried.
-        said = str(error.args[0]).partition(f"\n{error.report.file or 'the exported graph'}: ")[0]
+        said = str(error.args[0]).partition(f"\n{headline(error.report)}")[0]
         error.args = (f"{said}\n{text(error.report, row=False)}", *error.args[1:])
         return error
     tried = []

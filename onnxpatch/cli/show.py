@@ -27,7 +27,7 @@ from rich.text import Text
 
 from onnxpatch import errors
 from onnxpatch.errors import InputError, OnnxpatchError
-from onnxpatch.messages.text import in_lines, one_line, safe_cells, visible
+from onnxpatch.messages.text import in_lines, one_line, safe_cells, spelled, visible
 from onnxpatch.messages.text import table as text_table
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.results.report import Report
@@ -62,7 +62,8 @@ def errors_in_one_line(debug: bool, verbose: int = 0, patches: Sequence[str] = (
             from onnxpatch.cli.target import load_patches
 
             load_patches(patches)
-        yield
+        with spelled(as_typed):
+            yield
     except Exception as error:
         # Errors of click and typer (typer.Exit among them) are their own way to end a command.
         if debug or type(error).__module__.split(".")[0] in ("click", "typer"):

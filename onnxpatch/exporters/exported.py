@@ -44,8 +44,6 @@ _REMEDIES = {
     "might be aliasing": _COPY,
     "do not support aliasing": _COPY,
     "is not supported for tensor subclasses": f"; {OUT_OF_TORCH}",
-    "Not for non-boolean input": "; `not n` or `~n` of a number stands in compiled code: write n == 0 or "
-    "-n - 1 there, or export the nn.Module itself, where a patch writes it",
     "Tracer cannot set value trace for type": "; a scripted part gives out a number: let it return a tensor, or "
     "put the module that it was made from in its place",
     "unordered_map::at": "; a torch.autograd.Function reads parameters that are no arguments of its forward: call the "

@@ -25,7 +25,7 @@ import torch
 
 from onnxpatch._torch.exporters import scripted_parts
 from onnxpatch._torch.function_modes import tracing_paused
-from onnxpatch._torch.script_tracing import traced, weights_left_out
+from onnxpatch._torch.script_tracing import numbers_negated, traced, weights_left_out
 from onnxpatch.exporters.opened_call import OutputLayout, opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
@@ -86,9 +86,11 @@ def call_torchscript(
     mode: dict[str, Any] = {}
     if isinstance(target, torch.fx.GraphModule):
         target, mode = _Program(target), {"training": torch.onnx.TrainingMode.PRESERVE}
+    compiled = request.exporter == "script" or isinstance(target, torch.jit.ScriptModule)
     # input_names may go on with names for the parameters, which are no dynamic inputs.
     leaves, names = request.inputs.graph_leaves("trace"), request.trace_names()
-    with weights_left_out(_least(request), SMALL) as weights, _put_back(target):
+    forms = numbers_negated() if compiled else contextlib.nullcontext()
+    with weights_left_out(_least(request), SMALL) as weights, _put_back(target), forms:
         torch.onnx.export(
             target,
             args,

@@ -238,10 +238,25 @@ def _written(stage: str, done: int, of: int) -> None:
 
 def tell(text: str, end: str = "\n") -> None:
     """Print on stderr, if it is there and can be written: what is told changes nothing."""
+    for spell in _spelled[-1:]:
+        text = spell(text)
     # print() takes None, a closed stderr, for stdout; a stream that Python code closed raises ValueError.
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             print(text, end=end, file=sys.stderr, flush=True)
+
+
+_spelled: list[Callable[[str], str]] = []
+
+
+@contextlib.contextmanager
+def spelled(by: Callable[[str], str]) -> Iterator[None]:
+    """Inside the block, what is told on stderr is spelled so, from every thread: as a shell takes it, say."""
+    _spelled.append(by)
+    try:
+        yield
+    finally:
+        _spelled.remove(by)
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ import torch
 
 from onnxpatch._torch.dispatch_modes import Writes, count_writes, storage_key
 from onnxpatch._torch.function_modes import modes_kept, unseen
+from onnxpatch._torch.script_tracing import assigned_in_compiled
 from onnxpatch.inputs.held_objects import MISSING, HeldContainers, HeldObjects
 from onnxpatch.process import Shared, undone
 
@@ -87,6 +88,8 @@ class Bindings:
         found = list(model.modules()) if isinstance(model, torch.nn.Module) else []
         # A ScriptModule keeps its attributes in C++; vars() does not have them.
         self.modules = [module for module in found if not isinstance(module, torch.jit.ScriptModule)]
+        named = model.named_modules() if len(self.modules) < len(found) else ()
+        self._compiled = [(path, module, assigned_in_compiled(module)) for path, module in named]
         self.attributes = [dict(vars(module)) for module in self.modules]
         self._buffers = [dict(module._buffers) for module in self.modules]
         # The dicts themselves, with the order of their keys: state_dict() shows it.
@@ -106,11 +109,15 @@ class Bindings:
         """`layers.0.hidden` of every attribute and buffer that was assigned since."""
         paths = {id(module): path for path, module in self.modules[0].named_modules()} if self.modules else {}
         found = [(paths.get(id(self.module(key)), ""), key[1].removeprefix("_buffers.")) for key in self.changes()]
+        found += [(path, name) for path, module, before in self._compiled for name in _reassigned(module, before)]
         return [f"{path}.{name}" if path else name for path, name in found]
 
     def restore(self) -> None:
         """Set every attribute and buffer back."""
         self._held.restore()
+        for _, module, before in self._compiled:
+            for name in _reassigned(module, before):
+                setattr(module, name, before[name])
 
     def bind(self, key: Key, value: object) -> None:
         """Set one attribute."""
@@ -122,6 +129,10 @@ class Bindings:
     def before(self, key: Key) -> Any:
         """The former value of an attribute, or MISSING."""
         return self.attributes[key[0]].get(key[1], MISSING)
+
+
+def _reassigned(module: torch.nn.Module, before: Mapping[str, object]) -> list[str]:
+    return [name for name, value in before.items() if getattr(module, name) is not value]
 
 
 def _rebound(before: Mapping[str, object], now: Mapping[str, object]) -> list[tuple[str, object]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onnxpatch.cli.show import as_typed
+from onnxpatch.cli.show import as_typed, errors_in_one_line
+from onnxpatch.messages.text import tell
 
 
 @pytest.mark.parametrize(
@@ -25,3 +26,10 @@ from onnxpatch.cli.show import as_typed
 )  # fmt: skip
 def test_calls_and_keywords(python: str, shell: str) -> None:
     assert as_typed(python) == shell
+
+
+def test_what_is_told_meanwhile_is_spelled_for_the_shell(capsys):
+    with errors_in_one_line(debug=False):
+        tell("onnxpatch: Net: attempt 2, branches=True")
+    tell("branches=True")
+    assert capsys.readouterr().err.splitlines() == ["onnxpatch: Net: attempt 2, --branches", "branches=True"]
