@@ -10,11 +10,12 @@ class OnnxpatchError(Exception):
 
     `str(error)` has no line over 160 characters. It spells out control characters, since names from models and files
     are part of the text. attempts: an `AttemptResult` for each attempt that `export` made before it raised; () for a
-    single one, and for
-        other errors.
+    single one, and for other errors. found, advice: of a refused export, what failed first and what to type.
     """
 
     attempts: tuple[object, ...] = ()
+    found: str = ""
+    advice: str = ""
 
     def __str__(self) -> str:
         return in_lines(visible(super().__str__()))

@@ -143,6 +143,7 @@ def refusal(
     error, results, advice = log.error, log.results(), _what_to_type(log, exporters, bounds)
     assert error is not None
     error.attempts = tuple(results) if len(results) > 1 else ()
+    error.found, error.advice = str(error.args[0]), advice
     if isinstance(error, VerificationError) and isinstance(error.report, Report):
         error.report = replace(error.report, attempts=results, call="", advice=advice)
         # The first line, and the hint behind it, were written before anything else was tried.

@@ -4,6 +4,7 @@ before it is kept; `onnxpatch verify` tells whether a file, from any exporter, c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -157,6 +158,7 @@ def _write_page(
 ) -> None:
     from onnxpatch.html import write
 
+    report = replace(report, advice=show.as_typed(report.advice))
     with show.progress("page") as progress:
         # A file that came out wrong was not written: what lies there, if anything, is of an earlier export.
         write(page, model, report, None if report.wrong else file, arguments, progress, said)
@@ -202,7 +204,8 @@ def _refused_report(
         requested_exporters(model, arguments["exporter"])[0],
         opset=arguments["opset_version"],
         tolerance=arguments["tolerance"],
-        checks=[Checked(EXPORTING, "example", "example", {}, error=str(error), status="refused")],
+        checks=[Checked(EXPORTING, "example", "example", {}, error=error.found or str(error), status="refused")],
+        advice=error.advice,
         versions=versions(),
         attempts=[one for one in error.attempts if isinstance(one, AttemptResult)],
     )

@@ -73,7 +73,7 @@ class Side:
     @property
     def sentence(self) -> str:
         """What the runs were: refused ones counted apart, since they have no error that could be small."""
-        if self.report is None or not self.report.checks:
+        if self.report is None or not self.report.checks or self.verdict == "refused":
             return ""
         checks = self.report.checks
         refused, wrong = (sum(check.status == status for check in checks) for status in ("refused", "wrong"))

@@ -17,7 +17,7 @@ from onnxpatch.html.drawing import drawing
 from onnxpatch.html.planned import TreeRow, cards, marked, plan_notes, rows
 from onnxpatch.onnxfile.graph import by_module
 from onnxpatch.patching.registry import REGISTRY, Patch
-from onnxpatch.results.checks import Checked, Untried
+from onnxpatch.results.checks import EXPORTING, Checked, Untried
 from onnxpatch.results.report_text import STATUS
 
 if TYPE_CHECKING:
@@ -221,7 +221,11 @@ class _Plot:
 def plot(comparison: Comparison) -> _Plot | None:
     """What the template draws; None where nothing was compared."""
     report = comparison.result.report
-    series = [(side, side.report.checks) for side in comparison.sides if side.report is not None]
+    series = [
+        (side, [check for check in side.report.checks if check.stage != EXPORTING])
+        for side in comparison.sides
+        if side.report is not None
+    ]
     labels = list(dict.fromkeys(check.label for _, checks in series for check in checks))
     if not labels:
         return None

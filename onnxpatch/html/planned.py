@@ -209,7 +209,8 @@ def context(plan: Plan) -> dict[str, object]:
         "likely": [
             (cards([patch], None)[0], *likely[patch.name]) for patch, _ in plan.functions if patch.name in likely
         ],
-        "functions": cards([patch for patch, _ in plan.functions if patch.name not in likely], None),
+        "functions": [patch for patch, _ in plan.functions if patch.name not in likely],
+        "shortened": shortened,
         "left_alone": _left_alone(plan),
         "missed": len(plan.near_misses),
         "findings": plan.findings,

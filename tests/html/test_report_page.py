@@ -12,11 +12,12 @@ import torch
 import onnxpatch
 from onnxpatch import html
 from onnxpatch.html import content
-from onnxpatch.html.comparison import alone, compare
+from onnxpatch.html.comparison import Comparison, Side, alone, compare
 from onnxpatch.html.content import tree, within
 from onnxpatch.html.drawing import layered, placed
 from onnxpatch.html.planned import coloured, pair, source
 from onnxpatch.onnxfile import graph
+from onnxpatch.results.checks import EXPORTING, AttemptResult, Checked
 from tests.html.webpage import Page, barriers, browse, needs_axe, needs_browser, seen, self_contained
 
 pytestmark = pytest.mark.exports
@@ -118,6 +119,20 @@ def test_a_refused_export_still_has_a_page(tmp_path):
     text = html.page(made)
     assert Page(text).open == []
     assert "refused" in text
+
+
+def test_a_failures_page_begins_with_what_to_do_and_what_was_tried():
+    class Refused(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.eig(x)[0].real
+
+    tried = [AttemptResult("as asked", "trace", 18, verdict="refused", error="no form")] * 2
+    check = Checked(EXPORTING, "example", "example", {}, error="no form", status="refused")
+    report = onnxpatch.Report("m.onnx", "Refused", "trace", 18, [check], attempts=tried, advice="onnxpatch.doctor(m)")
+    text = html.page(Comparison(Refused().eval(), [Side("m.onnx", report, None)]))
+    assert text.index('id="remedy"') < text.index('id="attempts"') < text.index('id="tree"')
+    # Nothing was compared: no plot and no rows of it.
+    assert 'id="parity"' not in text and 'id="probes"' not in text
 
 
 def test_a_verified_file_has_a_page_of_its_own(exported):
