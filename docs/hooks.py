@@ -33,6 +33,16 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return _of_repository("README.md") if page.file.src_uri == "index.md" else markdown
 
 
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """In the reference each parameter begins a line, as it does in its docstring: Markdown joins the lines."""
+    return broken(html) if page.file.src_uri.startswith("reference/") else html
+
+
+def broken(html: str) -> str:
+    """The same with a line break before each `name: ` or `name, name: ` that begins a line."""
+    return re.sub(r"\n(?=[a-z_]+(?:, [a-z_]+)*: )", "<br>\n", html)
+
+
 def _of_repository(name: str) -> str:
     """A file of the repository as a page: its links lead to pages, and to files by their names alone."""
     text = (Path(__file__).parent.parent / name).read_text(encoding="utf-8")
