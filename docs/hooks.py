@@ -35,7 +35,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:
     """In the reference each parameter begins a line, as it does in its docstring: Markdown joins the lines."""
-    return broken(html) if page.file.src_uri.startswith("reference/") else html
+    return broken(html) if page.file.src_uri.startswith(("reference/", "testing")) else html
 
 
 def broken(html: str) -> str:

@@ -29,18 +29,21 @@ def assert_exports(
     require: Literal["right", "covered"] = "right",
     **options: Any,
 ) -> dict[str, Report]:
-    """Assert that `model` exports to ONNX, and that the file is right at sizes and on data that were never traced.
+    """Assert that `model` exports to ONNX, and that the file is right at sizes and on data that the export never saw.
 
-    args, kwargs, dynamic_shapes and options: as `onnxpatch.export` takes them (tolerance, data, opset_version,
-    branches, only, exclude ...). exporters: one or several of "dynamo", "trace", "script", "auto"; each is tried.
-    `f=` keeps the file of the last exporter; without it nothing is written. allow_unproven: accept a dynamic
-    dimension that was compared at the example's size only; otherwise that is a failure, and the report says which
-    `data=` would prove it. allow_bounds: accept a file that is wrong at sizes far below the example's only.
-    attempts: "asked", so that a test notices that the first way broke; "auto" takes what `export` would deliver.
+        assert_exports(model, (image,), dynamic_shapes=({0: "batch"},), exporters=("dynamo", "trace"))
+
+    args, kwargs, dynamic_shapes, options: as in `onnxpatch.export` (tolerance, data, opset_version, branches, only,
+        exclude ...). f= keeps the file of the last exporter; without it nothing is written.
+    exporters: one or several of "dynamo", "trace", "script", "auto"; each has to be right.
+    allow_unproven: accept a dynamic dimension that was compared at the example's size only. Else that is a failure, and
+        the report says which `data=` is missing.
+    allow_bounds: accept a file that is wrong only at sizes far below the example's.
+    attempts: "asked" makes one, so that a test notices that the first way broke; "auto" makes several, as `export`.
     require: "covered" also fails where a side of the model's own conditions that an input can take was not compared.
 
     Returns the reports by exporter. Raises AssertionError with the report of every exporter that failed, also where
-    check=False left nothing compared.
+    check=False left nothing compared; ValueError for another `require`.
     """
     # pytest leaves this frame out: the failing line is the test's own.
     __tracebackhide__ = True

@@ -81,7 +81,10 @@ def write_plan(file: str | os.PathLike[str], plan: Plan) -> None:
 def write_diagnosis(
     file: str | os.PathLike[str], model: torch.nn.Module, diagnosis: Diagnosis, command: str = ""
 ) -> None:
-    """Write the page of a diagnosis of `model` by `onnxpatch.doctor`. command: see `diagnosis_page`."""
+    """Write the page of a diagnosis of `model` by `onnxpatch.doctor`.
+
+    command: an `onnxpatch export` of the model, where cures are to be shown as commands.
+    """
     write_text(file, diagnosis_page(model, diagnosis, command))
 
 

@@ -199,7 +199,7 @@ def append(path: str | os.PathLike[str], entries: Mapping[str, str]) -> None:
 def read(proto: ModelProto) -> Provenance | None:
     """The provenance in a loaded model, or None where onnxpatch did not export it.
 
-    Raises InputError for entries that `stamp` cannot have written.
+    Raises InputError for entries that are damaged, or that onnxpatch does not write.
     """
     metadata = {entry.key: entry.value for entry in proto.metadata_props}
     if f"{_PREFIX}version" not in metadata:

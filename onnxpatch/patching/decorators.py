@@ -36,6 +36,9 @@ Kept = TypeVar("Kept", "type[torch.nn.Module]", torch.nn.Module)
 def onnx_forward(method: Method) -> Method:
     """Mark a method that replaces `forward` during export. Inside it, `self.forward(...)` runs the eager forward.
 
+        @onnxpatch.onnx_forward
+        def export_forward(self, x): ...
+
     It takes the same arguments as forward, under the same names. A subclass that overrides `forward` and marks no
     method of its own is exported with its own forward, and the plan says so.
     """
@@ -44,10 +47,10 @@ def onnx_forward(method: Method) -> Method:
 
 
 def onnx_standin(stand_in: type) -> Callable[[type], type]:
-    """Mark a class with the stand-in that is used for it during export.
+    """Mark a class with the stand-in that is used for it during export: `@onnxpatch.onnx_standin(StandIn)`.
 
-    stand_in: a mixin, whose methods override those of the class; or a subclass of nn.Module, which is called with the
-    module, `stand_in(module)`, and replaces it. The second form is for other parameters than the module has.
+    stand_in: a mixin, whose methods override those of the class; or a subclass of nn.Module: `stand_in(module)` then
+        replaces the module, and may have other parameters.
     """
 
     def mark(cls: type) -> type:

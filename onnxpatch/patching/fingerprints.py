@@ -29,10 +29,12 @@ Bodies = Mapping[str, Collection[str]]
 
 
 class KnownBody(str):
-    """The fingerprint of a method that a patch was written for, for `patch(bodies=...)`.
+    """The fingerprint of a method that a patch was written for, for `When(bodies={"forward": {...}})`.
 
-    fingerprint: twelve hex digits, of `KnownBody.of`. where: the library's version or the repository that has this
-    code, for messages. outline: a hash of four hex digits for each line, so that a message can name changed lines.
+        onnxpatch.KnownBody.of(Layer.forward, "timm 1.0.31")  # "a74311d9ca9d"
+
+    fingerprint: twelve hex digits. where: the library's version or the repository that has this code, for messages.
+    outline: a hash of four hex digits for each line, so that a message can name changed lines.
     """
 
     where: str

@@ -174,7 +174,11 @@ class RunningModel(Protocol):
 
 
 def running_model() -> RunningModel | None:
-    """The patched model that runs in this thread now, the innermost of several; None where none runs."""
+    """The patched model that an exporter runs in this thread now, the innermost of several; None where none runs.
+
+    For stand-ins, such as `running_model().settings.opset`. Returns a `RunningModel` with `settings`, `model` and
+    `tensors` (its parameters and buffers by name).
+    """
     return _active.scopes[-1] if _active.scopes else None
 
 
