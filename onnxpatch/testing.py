@@ -35,7 +35,7 @@ def assert_exports(
 
     args, kwargs, dynamic_shapes, options: as in `onnxpatch.export` (tolerance, data, opset_version, branches, only,
         exclude ...). f= keeps the file of the last exporter; without it nothing is written.
-    exporters: one or several of "dynamo", "trace", "script", "auto"; each has to be right.
+    exporters: one or several of "dynamo", "trace", "script", "auto"; each has to be right. exporter= names one, too.
     allow_unproven: accept a dynamic dimension that was compared at the example's size only. Else that is a failure, and
         the report says which `data=` is missing.
     allow_bounds: accept a file that is wrong only at sizes far below the example's.
