@@ -1,4 +1,4 @@
-"""What a process has once, shared out among threads: changes that an interrupt must not leave, its output and its log.
+"""What a process's threads share: changes that an interrupt must not leave behind, stdout, stderr, warnings, the log.
 
 `undone` undoes a change at the end of a block, even if a KeyboardInterrupt comes while it is being undone.
 

@@ -3,9 +3,9 @@
 Each function says what it uses. If one of them moves, exports with branches=True are refused. `free_symbols` serves
 other exports with symbolic sizes, too: they are refused where `SymNode.expr` moves.
 
-Of a number that data decides, torch.export asks `u0 > 1`, `Eq(u0, 0)`, `u1 < s0*s1`, and knows no answer: sizes have
-the example's, such a number has none. `assume` reads it as torch reads sizes of which it knows nothing: not 0, not 1,
-equal to no size, and as a position inside of what it is compared with. The answer is no assert: with its range
+Of a value read from a tensor (`u0`), torch.export asks `u0 > 1`, `Eq(u0, 0)`, `u1 < s0*s1`, and knows no answer: sizes
+have the example's, such a value has none. `assume` reads it as torch reads sizes of which it knows nothing: not 0, not
+1, equal to no size, and as a position inside of what it is compared with. The answer is no assert: with its range
 narrowed, torch's second trace would get other expressions for the sizes made before it than the first. Used are
 `SymBool.node`, `.shape_env`, `.expr`. If they move, such questions are refused as before.
 """
@@ -24,7 +24,7 @@ from onnxpatch._torch.function_modes import tracing_parts, untraced
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # `FakeWorld` names symbols after a number: the place of the input, or for sizes that could not be computed from those
-# of the inputs this much and more; that much and more where data decides them.
+# of the inputs this much and more; that much and more where they depend on values.
 MADE_UP, BY_DATA = 1000, 10**9
 _LARGE = 10**9 + 7  # as large as any number from data
 _ORDERS: dict[str, Callable[[Any, Any], Any]] = {
@@ -211,14 +211,14 @@ def _traced(function: Callable[..., object], example: tuple[torch.Tensor, ...]) 
 
 
 def is_by_data(env: Any, symbol: Any) -> bool:
-    """Whether a symbol stands for a size that data decides, such as the number of rows of `x[mask]`."""
+    """Whether a symbol is a size that depends on values in a tensor, such as the number of rows of `x[mask]`."""
     sources = getattr(env, "var_to_sources", {}).get(symbol, ())
     names = [str(getattr(getattr(one, "base", one), "source_name", "")) for one in sources]
     return any(name.startswith("in") and name[2:].isdigit() and int(name[2:]) >= BY_DATA for name in names)
 
 
 def by_data(number: torch.SymBool | torch.SymInt) -> bool:
-    """Whether a number from data decides a condition or a size."""
+    """Whether a condition or a size depends on a value read from a tensor."""
     env = number.node.shape_env
     known = hints(env)
     return any(symbol not in known or is_by_data(env, symbol) for symbol in number.node.expr.free_symbols)

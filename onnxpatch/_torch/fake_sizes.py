@@ -34,7 +34,7 @@ class FakeWorld:
 
         class WithoutPlaces(ShapeEnv):
             """torch looks up the line that asked for each size, and loads torch.export to leave out its own files.
-            Kernels ask whether a batch that data decides is empty: it is not."""
+            Kernels ask whether a batch of unknown size is empty: it is not."""
 
             def _get_user_frame(self) -> None:
                 return None

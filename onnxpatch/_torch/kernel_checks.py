@@ -1,4 +1,4 @@
-"""What a call will do, known before its kernel runs: how much memory its results take, whether it reads out of bounds.
+"""Tells what a torch call will do before its kernel runs: how much memory it takes, whether it reads out of bounds.
 
     torch.arange(0, 14_000_000_000)                14e9 elements, found without making one
     torch.segment_reduce(x, "sum", offsets=o)      with an offset beyond x's end, the process ends

@@ -1,4 +1,4 @@
-"""What holds in the process while an export runs: other threads wait, and torch prints nothing.
+"""Changes to the process while an export runs: exports in other threads wait, and torch prints nothing.
 
 torch keeps the state of an export in the process: two at once end in its internal assertions, in each other's modules,
 or with the builtins of the first kept for good by the second. Eager and runtimes need no lock. `Replaced` is an

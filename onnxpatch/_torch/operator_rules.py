@@ -1,4 +1,4 @@
-"""How operators without a translation are written in ONNX's way, by the node, in a program of torch.export.
+"""Rules that replace operators without an ONNX translation in a program of torch.export, node by node.
 
     x.contiguous(), dropout in eval             a copy, which the exporter's optimizer removes
     x.reshape(a, b), x.flatten(1)               x.view(a, b): one Reshape

@@ -1,4 +1,4 @@
-"""Which operators have an ONNX translation, which are new, and how a captured program is rid of those without one.
+"""Tells which operators have an ONNX translation, and which are new; replaces those without one in a captured program.
 
 Between capture and translation torch traces the whole program twice more, to replace operators that have no
 translation. That takes longer than the capture. In most models these are a few that change no value, or that have a

@@ -78,7 +78,7 @@ def static_number(tensor: torch.Tensor) -> int | float | bool | None:
 
 
 def decided_by_data(x: torch.Tensor, axes: Iterable[int]) -> bool:
-    """Whether data decides the size of one of these axes, such as the number of rows of `x[mask]`."""
+    """Whether the size of one of these axes depends on values in a tensor, such as the number of rows of `x[mask]`."""
     shape: Sequence[object] = x.shape
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
         from onnxpatch._torch.traced_sizes import declared_axes, symbolic_shape

@@ -1,4 +1,4 @@
-"""How a tensor was made, while an exporter runs: from parameters only, of ones at any size, by a division by data.
+"""Tells how a tensor was made, under an exporter: from parameters only, from ones of any size, by a division by data.
 
 `constant` has the value of one that was made from parameters. Under trace the tensors have values, which are read
 while recording is paused. torch.export computes on FakeTensors without data, but records how each was made

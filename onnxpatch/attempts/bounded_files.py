@@ -1,7 +1,7 @@
-"""A file that is right at some sizes only, which it states.
+"""Makes files that are right at some sizes only, and writes these sizes into them.
 
-One that is wrong at sizes far below the example's alone is delivered unless bounds="never". With bounds="narrow" any
-range will do, or multiples.
+A file that is wrong only at sizes far below the example's is delivered unless bounds="never". With bounds="narrow" so
+is one that is right in any range of sizes, or at multiples of one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an export with its branches answers, of all that Python asks: `decisions.ask` has the order.
+"""Answers what Python asks of tensors and sizes while a model is exported with its branches: see `decisions.ask`.
 
     known      bool(), int(), float(), an index: the value is the same for all inputs (`capture.static_number`)
     numbers    `python_calls` and `scalar_conversions`

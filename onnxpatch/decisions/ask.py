@@ -208,7 +208,7 @@ Solve = Callable[[float], float]
 
 
 class Number(float):
-    """A float computed from a source: a size, or a number that data gave.
+    """A float computed from a source: a size, or a value read from a tensor.
 
     note: called for each comparison. solve: the source at which this has a value. whole: what rounding it returns, made
     of an int.

@@ -1,7 +1,7 @@
-"""`Choice`: an expression that chooses without a jump, and what it comes out as, told before its line runs.
+"""`Choice`: an expression that chooses without an `if`. Its outcome is computed before its line runs.
 
-No event tells these outcomes. So a choice is computed once more from what its names hold there: only where it is made
-of Python's own functions, and of some of torch and numpy, which change nothing.
+No event of Python tells these outcomes. So the expression is computed once more from what its names hold there: only
+where it is made of Python's own functions, and of some of torch and numpy, which change nothing.
 
     max(int(n), 100)       the place of the larger one: 1
     table.get(n, 1.0)      the key, or None

@@ -1,4 +1,4 @@
-"""Which expressions choose by a number that may come from an input, without a jump.
+"""Finds expressions that choose a value without an `if`, by a number that may come from an input.
 
     max(int(n), 100)                     which of the two
     [x, x * 7][bool(torch.equal(a, b))]  true or false

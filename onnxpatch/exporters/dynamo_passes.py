@@ -1,4 +1,4 @@
-"""Passes over a program that dynamo made: what it has no form for, or another one than runtimes take.
+"""Passes over a program that dynamo made: they replace what has no ONNX form, or one that runtimes do not take.
 
 x.sum(-1)                      of float16: torch adds up in float32, and leaves out the way back for an output
 math.ceil(n * 0.3)             of a size: the exporter writes it in float32, and rounds another number than Python

@@ -1,4 +1,4 @@
-"""Calls a function as the operators that it comes to, each by torch's Python function of that name.
+"""Runs a function of torch as the aten operators that it consists of, each by torch's Python function of that name.
 
     torch.vmap(lambda row: row / row.norm())(x)      x / torch.linalg.vector_norm(x, 2, [1]).view([x.shape[0], 1])
 

@@ -1,4 +1,4 @@
-"""Elementary functions that keep their digits in operations of ONNX: for small numbers, and at multiples."""
+"""Elementary functions in operations of ONNX that are as exact as torch's: near 0, and at multiples of a divisor."""
 
 from __future__ import annotations
 

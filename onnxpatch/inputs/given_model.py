@@ -1,5 +1,5 @@
-"""What people hand over as a model, as the module to export: a captured program, a function, a method or a wrapper; and
-the example that a model declares itself, used where the caller gives no arguments.
+"""Turns what callers pass as a model (a captured program, a function, a method, a wrapper) into the module to export.
+Finds the example that a model declares itself, for calls without arguments.
 
 An example is looked for in this order: `torch.onnx.ExportableModule` (its `example_arguments()`), then `example_inputs`
 (timm and others), `dummy_inputs` (transformers), `example_input_array` (Lightning); each may be an attribute or a

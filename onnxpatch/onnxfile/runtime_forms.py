@@ -1,4 +1,4 @@
-"""What a runtime refuses or reads in another way, written in a form that it runs as ONNX means it.
+"""Rewrites what a runtime refuses, or does not run as ONNX defines it.
 
     empty weights          as nodes      OpenVINO reads such a constant as one with an element. A transformer without
                                          class tokens has one, (1, 0, 32). onnxruntime folds the node again

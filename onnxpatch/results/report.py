@@ -1,6 +1,6 @@
-"""What a check found, as one object: text for a terminal, JSON for tools, Markdown for an issue, HTML for a notebook.
+"""`Report`: what `export` and `verify` found, as text for a terminal, JSON, Markdown for an issue, HTML for a notebook.
 
-The short text is `report_text`'s; here are the forms that have every comparison.
+`report_text` makes the short text; the forms with every comparison are here.
 """
 
 from __future__ import annotations

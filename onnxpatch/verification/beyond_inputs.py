@@ -1,4 +1,4 @@
-"""What a forward reads beside the values of its inputs, by line. No comparison of outputs tells what becomes of it.
+"""Finds the lines at which a forward reads something else than the values of its inputs, which a file cannot read.
 
     self.hidden = self.cell(x, self.hidden)      an attribute that the next call reads; so of a class, or of a module
     TABLES[x.shape[1]] = made                    what functions keep, functools.cache too

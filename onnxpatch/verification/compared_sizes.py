@@ -1,4 +1,4 @@
-"""Sizes at which a comparison of sizes that a forward makes comes out otherwise.
+"""Finds sizes at which a comparison of sizes in the forward has another result than at the example.
 
     if h * w > 20_000: ...                h and w beyond it
     if tokens == len(self.table): ...     the size that the model was made for; behind it twice h, half w

@@ -1,4 +1,4 @@
-"""Searches data at which a forward takes another branch than at the example, and data that is compared always.
+"""Searches data for which a forward takes another branch than at the example, and has the data that is always tried.
 
     if x.sum() > 0: ...            other data of the same sign takes the same branch; x negated does not
     x[mask] = 0                    no branch, but other masks may be wrong: some are always tried

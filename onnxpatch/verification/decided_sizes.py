@@ -1,4 +1,4 @@
-"""Sizes that follow from what a forward was seen to do with sizes, and from the numbers in its code.
+"""Proposes sizes to compare at, from what a forward does with its sizes and from the numbers in its code.
 
     if h * w > 20_000: ...                compared: h and w beyond it                       `compared_sizes`
     int(n * 0.29)                         100 * 0.29 is 28.999...: 28, and 29 in float32    a size of those

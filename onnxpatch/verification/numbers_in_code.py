@@ -1,4 +1,4 @@
-"""What a model mentions: the numbers in its code, the sizes that it was made for, the keys by which it looks things up.
+"""Reads constants from a model's code: numbers that it compares with, sizes that it was made for, keys of its tables.
 
 if int(ids[0]) == self.config.end: ...     an attribute of a module or its config
 if len(x) > LONGEST: ...                   a global, an argument, a closure's

@@ -1,4 +1,4 @@
-"""Compares the Python state between the rounds of a plain loop: equal states make a loop of three rounds one of any.
+"""Compares the Python state between the rounds of a plain loop. If it is equal, three rounds stand for any number.
 
 Python is deterministic: from the same state it makes the same torch calls. So between rounds everything that the
 running forwards can reach is looked at: local names, attributes of modules, closures, objects, iterators, plain

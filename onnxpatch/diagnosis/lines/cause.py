@@ -1,5 +1,5 @@
-"""What broke a part: the kind of code, its line, an operator. Made from lines of a stack, from the source alone, or by
-running eager: `likeliest` ranks the lines that a wrong graph may have fixed at the example.
+"""`Cause`: what broke a part: the kind of code, its line, an operator. It is found in a stack, in the source alone, or
+by running eager. `likeliest` ranks the lines that may have become constants of a wrong graph.
 
 A line is suspected because torch.jit.trace warned about it, because torch.export fixed a condition on it, or because
 eager branches another way there than at the example. The line to blame changes at the probes where the graph is wrong,
