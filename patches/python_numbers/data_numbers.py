@@ -1,4 +1,4 @@
-"""Numbers out of tensors: int(), float() and max() of data stay in the graph, as do questions of a number of data.
+"""Numbers read from tensors: int(), float() and max() of a tensor stay in the graph, and so do comparisons with them.
 
 The values of buffers and parameters, such as a schedule or a flag that Python branches on, are known at export.
 """

@@ -1,5 +1,4 @@
-"""What an ONNX graph has no statement for: assertions and messages about data, a cast that changes nothing, what saves
-memory."""
+"""Code that changes no output and has no ONNX form: assertions, messages, casts to the same dtype, saving of memory."""
 
 from __future__ import annotations
 

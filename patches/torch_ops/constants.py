@@ -1,4 +1,4 @@
-"""Constants and stored data: written in place, too small for the optimizer, taken out of the recording."""
+"""Constants, and the data of tensors: written in place, too small for the optimizer, taken out of the trace."""
 
 from __future__ import annotations
 

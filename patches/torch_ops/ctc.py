@@ -1,4 +1,4 @@
-"""The loss of a text over steps of which any may hold a letter or none (CTC)."""
+"""Connectionist temporal classification (CTC): the loss of a text over steps that each hold a letter or a blank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exponentials, logarithms, hyperbolic and error functions, which the exporters lack or give too few digits."""
+"""Exponentials, logarithms, hyperbolic and error functions that the exporters lack or compute inexactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sampling at places: grids of a dynamic size, volumes, places that are no numbers, fold."""
+"""Sampling at coordinates: grids of a dynamic size, volumes, coordinates that are NaN or infinite, fold."""
 
 from __future__ import annotations
 

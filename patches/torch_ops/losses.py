@@ -1,4 +1,4 @@
-"""Losses that the exporters lack or give too few digits, as torch defines them."""
+"""Losses that the exporters lack or compute inexactly, as torch defines them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What numbers are made of: mantissa and exponent, the next number, divisors, bits, quotients cut off."""
+"""Parts of numbers: mantissa and exponent, the next float, common divisors, bits, quotients rounded towards zero."""
 
 from __future__ import annotations
 

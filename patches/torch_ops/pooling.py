@@ -1,4 +1,4 @@
-"""Max pooling and back, averages by a divisor of their own, and layers without a batch axis."""
+"""Max pooling and unpooling, average pooling with divisor_override, and layers without a batch axis."""
 
 from __future__ import annotations
 

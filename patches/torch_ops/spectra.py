@@ -1,4 +1,4 @@
-"""What comes from eigenvalues and singular values of matrices of any number of rows, and exponentials of matrices."""
+"""Eigenvalues and singular values of matrices of any number of rows, what follows from them; matrix exponentials."""
 
 from __future__ import annotations
 

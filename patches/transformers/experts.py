@@ -1,4 +1,4 @@
-"""Experts of transformers' models, of which tokens choose some: no loop whose number of rounds data decides.
+"""Mixtures of experts of transformers' models, without a loop over the experts that the tokens of a batch choose.
 
 JetMoE's sort the tokens by expert, and split them by the number of tokens that chose each.
 """

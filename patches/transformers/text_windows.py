@@ -1,4 +1,4 @@
-"""Attention within windows of a text, of which eager has the example's number: Longformer, LED, Canine, LongT5.
+"""Attention within windows of a text, whose number an export freezes: Longformer, LED, Canine, LongT5.
 
 Longformer and LED have a window of tokens, and global tokens that see all and are seen by all. Eager counts the global
 tokens of each text and cuts the windows out of a strided view; neither is possible in a graph. Here queries are cut
