@@ -124,7 +124,7 @@ def export(
     tolerance: the largest difference allowed, as a share of an output's largest magnitude, in float32 and float64. It
         is 1e-2 in float16, 6e-2 in bfloat16; whole numbers and bools have to be equal.
     data: more inputs to compare at, each args or (args, kwargs). sizes: more sizes, such as {"H": [32, 518]}.
-    max_probes: how many inputs. Other data, every branch, and sizes at which a dropped guard breaks come in any case.
+    max_probes: the most inputs. Other data, other branches, and sizes at which a dropped guard breaks come on top.
     max_seconds: a limit for the whole. An export that takes longer is refused; a comparison that does ends early, and
         the report says so. Without it one run of the file may take 120 seconds, since a file can have a loop that never
         ends; math.inf lifts that limit too.
