@@ -1,12 +1,13 @@
 """Which verdicts does only one maker of probes, or one reader of constants, decide?
 
-python -m benchmarks.ablation trace|dynamo [--only TEXT] [--every N] [--again] [--without MAKER ...]
+python -m benchmarks.ablation trace|dynamo [--only TEXT] [--every N] [--again] [--resume] [--without MAKER ...]
 
 Each devious model whose graph is wrong is verified with every maker, and once more without each that made all of the
 probes at which the graph was wrong, and then without what feeds it. Then the graph is *found* wrong by another
 probe, or the report *names* a side of the model's own conditions that no probe took, or it is *silent*.
 --without: once without all of these instead. --again: the models alone that the table names so far, which is
-benchmarks/results/ablation_<exporter>.md.
+benchmarks/results/ablation_<exporter>.md. The answers are kept in a .jsonl beside it, model by model: --resume, with
+the same options, goes on where a run was cut.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import contextlib
 import copy
 import functools
+import json
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -148,16 +150,20 @@ def main() -> None:
     parser.add_argument("--without", nargs="*", default=[])
     asked = parser.parse_args()
     path = RESULTS / f"ablation_{asked.exporter}.md"
-    known = path.read_text() if asked.again else ""
+    record = path.with_suffix(".jsonl")
+    lines = record.read_text().splitlines() if asked.resume and record.exists() else []
+    found: dict[str, dict[str, Any]] = dict(map(json.loads, lines))
+    known, kept = path.read_text() if asked.again else "", not asked.without and not asked.only
     forked.warmed()
-    found: dict[str, dict[str, Any]] = {}
-    models = (one for one in list(devious())[:: asked.every] if asked.only in one.name)
+    models = (one for one in list(devious())[:: asked.every] if asked.only in one.name and one.name not in found)
     for subject in (one for one in models if not asked.again or f": {one.name}: " in known):
         found[subject.name] = forked.run(functools.partial(_job, subject, asked.exporter, asked.without), LIMIT)
         print(subject.name, found[subject.name].get("all", found[subject.name].get("reason", "right")), flush=True)
+        if kept:
+            record.write_text("".join(json.dumps(row) + "\n" for row in found.items()))
     text = table(found, asked.exporter)
     print(text)
-    if not asked.without and not asked.only:
+    if kept:
         path.write_text(text)
 
 

@@ -81,9 +81,10 @@ def decided_by_data(x: torch.Tensor, axes: Iterable[int]) -> bool:
     """Whether the size of one of these axes depends on values in a tensor, such as the number of rows of `x[mask]`."""
     shape: Sequence[object] = x.shape
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
-        from onnxpatch._torch.traced_sizes import declared_axes, symbolic_shape
+        from onnxpatch._torch.traced_sizes import declared_axes, sizes_without_data, symbolic_shape
 
-        shape = symbolic_shape(x) if not declared_axes(x, axes := list(axes)) else ()
+        fixed = declared_axes(x, axes := list(axes)) or sizes_without_data(x)
+        shape = () if fixed else symbolic_shape(x)
     sizes = [shape[axis] for axis in axes] if shape else []
     return any(by_data(size) for size in sizes if isinstance(size, torch.SymInt))
 

@@ -44,6 +44,18 @@ _BY_DATA = frozenset(
 )
 
 
+# Nodes of the graph that hand on what they are given.
+_HANDS_ON = frozenset(
+    ("prim::ListConstruct", "prim::TupleConstruct", "prim::ListUnpack", "prim::TupleUnpack", "prim::NumToTensor")
+)
+_CHOOSES = frozenset(
+    f"aten::{name}" for name in (
+        "masked_select", "nonzero", "nonzero_numpy", "argwhere", "repeat_interleave", "bincount", "unique_consecutive",
+        "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "tensor_split",
+    )
+)  # fmt: skip
+
+
 class _UnknownError(Exception):
     """A value of the graph cannot be computed again."""
 
@@ -89,6 +101,14 @@ def symbolic_shape(tensor: torch.Tensor) -> tuple[Any, ...]:
     return _answer(tensor, lambda sizes, value: sizes.shape(value)) or ()
 
 
+def sizes_without_data(tensor: torch.Tensor) -> bool:
+    """Whether the graph of the running trace has nothing above a tensor by which data might decide its sizes.
+
+    A walk over its nodes, which takes far less than their symbols do.
+    """
+    return bool(_answer(tensor, lambda sizes, value: sizes.without_data(value)))
+
+
 def declared_axes(tensor: torch.Tensor, axes: Iterable[int]) -> bool:
     """Whether nodes of the running trace's graph say at once that these axes of a tensor have the same size always."""
     return bool(_answer(tensor, lambda sizes, value: sizes.declared(value, axes)))
@@ -118,6 +138,7 @@ class _Sizes:
         self._symbols: dict[Any, Any] = {}
         self._state: Any = None
         self._inputs: dict[int, tuple[int, frozenset[int] | None]] = {}
+        self._plain: set[tuple[int, bool]] = set()
 
     def of(self, state: Any) -> _Sizes:
         """This object, set up for the first trace that asks. Raises _UnknownError for a trace inside that one."""
@@ -147,6 +168,29 @@ class _Sizes:
     def declared(self, value: Any, axes: Iterable[int]) -> bool:
         """Whether a parameter, or a number in the graph, gives these axes of a value their sizes."""
         return all(declared_extent(value, axis, self._fixed_size) is not None for axis in axes)
+
+    def without_data(self, wanted: Any) -> bool:
+        """Whether no selection by data, and no number from data, is among what a tensor of the graph is made of."""
+        pending, seen = [(wanted, False)], set[tuple[int, bool]]()  # (value, whether it stands for a number)
+        while pending:
+            value, number = pending.pop()
+            key, node = (value.unique(), number), value.node()
+            if key in seen or key in self._plain or node.kind() == "prim::Constant":
+                continue
+            seen.add(key)
+            if value.unique() in self._inputs:
+                if number:
+                    return False
+            elif node.kind() in _SIZES:
+                pending.append((next(node.inputs()), False))
+            elif number:
+                pending += ((one, True) for one in node.inputs())
+            elif _may_choose(node):
+                return False
+            else:
+                pending += ((one, node.kind() == "aten::arange" or not _holds_tensors(one)) for one in node.inputs())
+        self._plain |= seen
+        return True
 
     def _value(self, wanted: Any) -> object:
         # A stack of its own: recursion would go as deep as the graph does, past Python's limit.
@@ -316,3 +360,17 @@ def _operator(node: Any) -> Any:
         raise _UnknownError(name)
     packet, _, overload = name.removeprefix("aten::").partition(".")
     return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _holds_tensors(value: Any) -> bool:
+    kind = value.type()
+    return bool((kind.getElementType() if kind.kind() == "ListType" else kind).kind() == "TensorType")
+
+
+def _may_choose(node: Any) -> bool:
+    """Whether an operator's result may have sizes that data decides; of others than torch's nothing is known."""
+    kind = node.kind()
+    if kind == "aten::index":
+        places = (one.type() for one in list(node.inputs())[1].node().inputs())
+        return any(one.kind() == "TensorType" and one.scalarType() not in ("Long", "Int") for one in places)
+    return kind in _CHOOSES or not (kind.startswith("aten::") or kind in _HANDS_ON)

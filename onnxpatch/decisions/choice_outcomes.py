@@ -31,11 +31,12 @@ BUILTINS = words(
     "abs all any bin bool divmod enumerate float format hash hex int len list map max min ord pow range repr reversed "
     "round set sorted str sum tuple zip dict frozenset"
 )
-METHODS = words(
-    "item tolist size dim numel max min sum mean any all argmax argmin abs norm sort values get index count find "
-    "startswith endswith split join strip lower upper zfill keys items bit_length is_integer eq ne gt lt ge le diff "
-    "isnan isinf isfinite numpy astype unique nonzero float int long bool double"
+METHODS = words(  # of tensors, arrays and containers
+    "item tolist size dim numel max min sum mean any all argmax argmin abs norm sort values get index count split keys "
+    "items eq ne gt lt ge le diff isnan isinf isfinite numpy astype unique nonzero float int long bool double"
 )
+_UNCHANGING = (str, bytes, int, float)  # values of which no method changes anything
+TEXT_AND_NUMBER = frozenset(name for kind in _UNCHANGING for name in vars(kind))
 _MODULES = {
     "torch": words("equal allclose is_nonzero isclose any all sum max min abs numel tensor"),
     "numpy": words(
@@ -45,8 +46,11 @@ _MODULES = {
     ),
     "functools": words("partial"),
 }
-PURE_MODULES = words("math operator bisect _bisect _operator heapq _heapq statistics")
-_HOLDERS = (str, int, float, list, tuple, dict, set, frozenset, range)
+PURE_MODULES = words(
+    "math operator bisect heapq statistics struct zlib binascii fractions decimal textwrap unicodedata "
+    "_bisect _operator _heapq _struct"
+)
+_HOLDERS = (*_UNCHANGING, list, tuple, dict, set, frozenset, range)
 _LARGEST = 1 << 16  # elements of a tensor that is looked at
 _FAILURES = 3  # in one function, after which a choice is left
 _MOST = 400  # times that one is looked at
@@ -238,6 +242,7 @@ def _is_known(part: tuple[ast.AST, Callable[[dict[str, Any]], Any] | None], name
             return isinstance(node, ast.Call) and _is_function_known(getattr(holder, node.func.attr))  # type: ignore[attr-defined]
         known = _is_tensor(holder) or isinstance(holder, _HOLDERS) or type(holder).__module__ == "numpy"
         method = isinstance(node, ast.Subscript) or node.func.attr in METHODS  # type: ignore[attr-defined]
+        method = method or isinstance(holder, _UNCHANGING)
         return known and method and _is_left_as_it_is(holder)
     name = node.func.id  # type: ignore[attr-defined]
     return name in BUILTINS if name not in names else _is_function_known(names[name])

@@ -16,6 +16,7 @@ from onnxpatch.decisions.choice_outcomes import (
     BUILTINS,
     METHODS,
     PURE_MODULES,
+    TEXT_AND_NUMBER,
     Choice,
     Place,
     is_name,
@@ -27,13 +28,13 @@ from onnxpatch.decisions.choice_outcomes import (
 from onnxpatch.decisions.conditionals import SAYING, Source
 
 _BOOLS = words("bool equal allclose is_nonzero isclose array_equal startswith endswith is_integer")
-_VALUES = frozenset((
-    "str", "repr", "format", "hash", "hex", "bin", "ord", "index", "count", "find", "bit_length", "bisect",
-    "bisect_left", "bisect_right", "isqrt",
-))  # fmt: skip
+# Tensors have these too, and most often it is theirs.
+_VALUES = words("str repr format hash hex bin ord bisect bisect_left bisect_right isqrt") | (
+    TEXT_AND_NUMBER - words("split join conjugate")
+)
 _COMPUTES = words("sum round pow divmod len")  # Python's own; and whatever is math's
 _BITS = (ast.RShift, ast.BitAnd, ast.BitXor)
-_WRAPS = words("int float len ord str hash bool abs round count find startswith endswith strip index")
+_WRAPS = words("int float len ord str hash bool abs round")
 _NODES = (
     ast.Name, ast.Constant, ast.Attribute, ast.Subscript, ast.Slice, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare,
     ast.Call, ast.keyword, ast.JoinedStr, ast.FormattedValue, ast.Tuple, ast.List, ast.Dict, ast.Set, ast.IfExp,
@@ -74,9 +75,14 @@ def _chosen(node: ast.expr, source: Source) -> Choice | None:
         return Choice(node, "bool", (node,))
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_place(node.slice):
         return Choice(node, "key", (node.slice,))
-    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.BinOp) and isinstance(node.op, _BITS)):
+    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.BinOp) and _is_text_or_bits(node)):
         return _as_value(node, source)
     return _chosen_by_call(node, source) if isinstance(node, ast.Call) else None
+
+
+def _is_text_or_bits(node: ast.BinOp) -> bool:
+    fills = isinstance(node.op, ast.Mod) and isinstance(getattr(node.left, "value", None), str | bytes)  # "%d" % n
+    return fills or isinstance(node.op, _BITS)
 
 
 def _only_says(node: ast.AST) -> bool:
@@ -122,8 +128,6 @@ def _as_value(node: ast.expr, source: Source) -> Choice:
     around = source.parents.get(node)
     while isinstance(around, ast.expr) and _passes_on(around, node):
         node, around = around, source.parents.get(around)
-        if isinstance(around, ast.expr) and isinstance(node, ast.Attribute):  # the method's name, of its call
-            node, around = around, source.parents.get(around)
     return Choice(node, "value", (node,))
 
 
@@ -131,8 +135,10 @@ def _passes_on(around: ast.expr, node: ast.expr) -> bool:
     if isinstance(around, ast.Subscript):
         return around.value is node
     if isinstance(around, ast.Attribute):
-        return around.attr in _WRAPS
-    return isinstance(around, ast.Call) and isinstance(around.func, ast.Name) and around.func.id in _WRAPS
+        return around.attr in TEXT_AND_NUMBER
+    if not isinstance(around, ast.Call) or node is around.func:
+        return isinstance(around, ast.Call)
+    return getattr(around.func, "id", "") in _WRAPS or root(around.func) in PURE_MODULES
 
 
 def _is_place(node: ast.expr) -> bool:
@@ -154,5 +160,5 @@ def _is_pure(node: ast.expr) -> bool:
 
 def _may_be_pure(call: ast.Call) -> bool:
     if isinstance(call.func, ast.Name | ast.Attribute):
-        return isinstance(call.func, ast.Name) or call.func.attr in METHODS or bool(root(call.func))
+        return isinstance(call.func, ast.Name) or call.func.attr in METHODS | TEXT_AND_NUMBER or bool(root(call.func))
     return False

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import is_
 from typing import Any, TypeVar
@@ -48,6 +48,12 @@ def copied(value: object) -> object:
         # A method of the user's that copying called may have changed the object before another one failed.
         held.restore()
         return value
+
+
+def each(change: Callable[[Any], Any], values: Iterable[object]) -> list[Any]:
+    """`change` of each value; a tensor that is given twice stays one."""
+    known: dict[int, Any] = {}
+    return [known[id(one)] if id(one) in known else known.setdefault(id(one), change(one)) for one in values]
 
 
 class HeldObjects:

@@ -17,7 +17,7 @@ from onnxpatch._torch.function_modes import unseen
 from onnxpatch.decisions.sides_taken import SidesTaken, Taken
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
-from onnxpatch.inputs.held_objects import copied
+from onnxpatch.inputs.held_objects import copied, each
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.text import said_by
 from onnxpatch.onnxfile.limits import addresses_limited, out_of_memory
@@ -238,7 +238,7 @@ class Eager:
         recorded: bool = False,
         restored: bool = True,
     ) -> tuple[Any, str | None]:
-        copies = [copied(value) for value in values]
+        copies = each(copied, values)
         args, kwargs = self.inputs.rebuild(copies)
         self._given = {address(one) for one in copies if isinstance(one, torch.Tensor)} - {0}
         self.run = run = CountedRun(*self.limits)

@@ -69,7 +69,7 @@ class Oracle:
     def start(self, example: Answer) -> Probe:
         """The probe of the example. Runs from here on count against the budget."""
         self._finite, self._before = example.finite, self.eager.elements
-        return self.remember(example.probe("example", "example", self.example, self.inputs.values()))
+        return self.remember(example.probe("example", "example", self.example, self.inputs.as_given()))
 
     # -------------------------------------------------------------- one size
     def at(self, sizes: Mapping[str, int], kind: str = "size", must: bool = False, far: bool = False) -> Probe | None:

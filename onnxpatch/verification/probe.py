@@ -125,9 +125,11 @@ _ROW = 1 << 16  # elements that are examined: lengths and offsets are short
 
 def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
     """(how the values relate to a size of the example, that size in the probe); None if they relate to none."""
-    if not _counts(example):
+    if not _counts(example) or bool((example == 1).all()):  # ones are as many as there are, at every size
         return None
     total, largest = int(example.sum()), int(example.max())
+    # Zeros and ones along more than two places are a mask, and no indices of two.
+    is_mask = largest == 1 and example.dim() > 0 and example.shape[-1] > 2
     # Products too: a tensor of offsets may count the elements of two flattened axes.
     pairs = [*moves, *((a * c, b * d) for (a, b), (c, d) in itertools.combinations(moves, 2))]
     meanings: Sequence[tuple[Relation, int]] = (
@@ -137,7 +139,8 @@ def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
         for old, new in pairs:
             # Not size 1, which any mask with a single 1 would match; nor the sum of one element, which is its largest
             # too.
-            if value == old and old > 1 and not (relation == "sum" and example.numel() < 2):
+            told = example.numel() > 1 if relation == "sum" else not (is_mask and relation == "largest + 1")
+            if value == old and old > 1 and told:
                 return relation, new
     return None
 

@@ -146,7 +146,7 @@ class Reference:
         if budget.max_memory is not None:
             self.eager.limits = budget.max_memory, math.inf
         # Before the oracle is made: what the example costs decides which sizes it can afford.
-        operations, self.decisions = self.eager.operations(inputs.values(), sizes=bool(dims))
+        operations, self.decisions = self.eager.operations(inputs.as_given(), sizes=bool(dims))
         example = self._example()
         self.eager.limits = budget.limits(self.eager.example_bytes, self.eager.run.made)
         if example.stopped:
@@ -154,7 +154,7 @@ class Reference:
         if example.outputs is None:
             raise InputError(f"the model itself refuses the example: {example.error}{remedy(example.error or '')}")
         self.names = self.eager.names
-        self.changes, self.kept = changes_of_a_call(self.eager, inputs.values(), example)
+        self.changes, self.kept = changes_of_a_call(self.eager, inputs.as_given(), example)
         given = [self._given(one, f"data[{i}]") for i, one in enumerate(data)]
         self.oracle = Oracle(self.eager, inputs, dims, budget, operations)
         if self.decisions is not None and self.decisions.converts:
@@ -166,7 +166,7 @@ class Reference:
 
     def _example(self) -> Answer:
         """The answer to the example. What the call changed stays, for the next one to be compared with it."""
-        values = self.inputs.values()
+        values = self.inputs.as_given()
         answer = self.eager.ask(values, grown=math.inf, restored=False)
         self.eager.example_bytes = max(1, self.eager.run.peak)
         if answer.accepted or answer.stopped or not self.eager.counted:

@@ -172,6 +172,18 @@ def test_arguments_of_any_class_are_copied_for_each_run():
     assert len(cache.rows) == 1 and cache.rows[0] is rows and rows[0, 0] == 1 and cache.n == 0
 
 
+def test_a_tensor_that_is_given_twice_is_one():
+    def forward(q, kv):
+        q += 1
+        return kv * (2 if kv is q else 3)
+
+    inputs = Inputs(None, (X, X))
+    answer = Eager(forward, inputs).ask(inputs.as_given()).outputs[0]
+    assert torch.equal(answer, (X + 1) * 2)
+    # An exporter has an input for each.
+    assert len({id(one) for one in inputs.values()}) == 2
+
+
 class Locked:
     def __init__(self):
         self.lock, self.items = threading.Lock(), [1]

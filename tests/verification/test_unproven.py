@@ -73,8 +73,10 @@ def test_lengths_move_with_the_steps_that_they_count() -> None:
         ([3, 5, 12], [3], [(3, 3), (20, 9)], [1, 2, 6]),
         ([0, 1, 2, 3], [6], [(4, 6)], [0, 1, 2, 3, 4, 5]),
         ([1, 1, 1, 0, 0, 0], [4], [(6, 4)], [1, 1, 0, 0]),
+        ([1, 1, 1, 1, 0, 0], [4], [(2, 1), (6, 4)], [1, 1, 1, 0]),
+        ([[1] * 5] * 2, [2, 4], [(2, 1), (5, 4)], [[1] * 4] * 2),
     ],
-    ids=["lengths", "fewer rows", "offsets", "more offsets", "parts", "positions", "mask"],
+    ids=["lengths", "fewer rows", "offsets", "more offsets", "parts", "positions", "mask", "mask beside two", "ones"],
 )
 def test_whole_numbers_at_another_size(values: Any, shape: Any, moves: Any, expected: Any) -> None:
     assert rescaled(torch.tensor(values), shape, moves).tolist() == expected
