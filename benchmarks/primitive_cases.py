@@ -267,7 +267,6 @@ NOT_MEASURED = {
     "captured-program": "calls the operators that the program calls, each once",
     "function-transforms": "calls the operators that ran, each once",
     "gradient-checkpointing": "calls the function once",
-    "vmap-batch-moved": "one Transpose, as torch's own",
     "flatten-of-chosen-rows": _SIZES,
     "convolution-of-one-pixel": "a MatMul in place of a convolution of one pixel",
     "batch-norm-of-chosen-rows": "a Mul and an Add",

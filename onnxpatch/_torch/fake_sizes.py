@@ -13,13 +13,12 @@ import contextlib
 import functools
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from onnxpatch._torch.cond import assume
-from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.process import Shared, undone
 
 
@@ -93,25 +92,6 @@ class FakeWorld:
             return self.mode.from_tensor(
                 tensor.detach(), source=ConstantSource(f"in{number}"), symbolic_context=context
             )
-
-
-def as_operators(function: Callable[..., Any], values: Sequence[torch.Tensor]) -> torch.fx.GraphModule:
-    """`function` of these tensors as a graph of operators, with torch.vmap and torch.func.grad carried out.
-
-    Sizes other than 1 are symbols, which what the function asks of them does not fix. Tensors that it reads beside its
-    arguments are attributes of the graph, the same objects.
-    """
-    from torch.fx.experimental.proxy_tensor import make_fx
-
-    world = FakeWorld()
-    with tracing_paused(), torch.no_grad():
-        larger = [frozenset(axis for axis, size in enumerate(value.shape) if size != 1) for value in values]
-        fakes = [world.fake(one, axes, at) for at, (one, axes) in enumerate(zip(values, larger, strict=True))]
-        with world.running():
-            program = make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*fakes)
-    for node in program.graph.nodes:
-        node.meta.clear()  # what the fake tensors were would be written into its code
-    return program
 
 
 def _padded(x: torch.Tensor, pads: list[int]) -> torch.Tensor:

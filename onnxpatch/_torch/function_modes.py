@@ -6,7 +6,8 @@ goes on where a model catches an error of torch (`try: ... except RuntimeError:`
   of functions are refused.
 - `_get_current_function_mode_stack`, `_pop_mode` and `_push_mode` of torch.overrides, and their likes of
   torch.utils._python_dispatch: the modes of this thread. An interrupt between a `with mode:` and the mode's own end
-  leaves it active; where these have moved, it stays.
+  leaves it active; where these have moved, it stays. So does a level of torch.vmap that an error in torch.export left
+  (`torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth`, `get_dynamic_layer_stack_depth`).
 - torch.jit.trace: `torch._C._get_tracing_state`, its setter, and `TracingState.graph`. The tracer sets its state aside
   during a call and does not restore it when the call raises; the process then dies of a null pointer (signal 11). If
   these move, a model that catches an error, stored constants, layer norm over a size read off its input, nodes that the
@@ -57,16 +58,21 @@ def unseen() -> Iterator[None]:
 
 @contextlib.contextmanager
 def modes_kept() -> Iterator[None]:
-    """After the block, deactivate the function modes and dispatch modes that it left active in this thread, and record
-    gradients if they were recorded before it.
+    """After the block, deactivate the function modes, dispatch modes and levels of torch.vmap that it left active in
+    this thread, and record gradients if they were recorded before it.
 
     The default device is a mode too: one that the block set stays, as it would in eager.
     """
     functions = _Stack(torch.overrides, "_get_current_function_mode_stack")
     operators = _Stack(torch.utils._python_dispatch, "_get_current_dispatch_mode_stack")
     gradients = torch.is_grad_enabled()
+    depth = getattr(torch._C._functorch, "get_dynamic_layer_stack_depth", lambda: 0)
+    undo = getattr(torch._C._functorch, "pop_dynamic_layer_stack_and_undo_to_depth", lambda _: None)
+    levels = depth()
 
     def put_back() -> None:
+        if depth() > levels:
+            undo(levels)
         if torch.is_grad_enabled() != gradients:  # torch.export writes each call of the setter into its graph
             torch.set_grad_enabled(gradients)
 

@@ -73,6 +73,8 @@ RELIED_ON = (
     Api("torch.utils._python_dispatch._get_current_dispatch_mode_stack", "function_modes", _MODES),
     Api("torch.utils._python_dispatch._pop_mode", "function_modes", _MODES),
     Api("torch.utils._python_dispatch._push_mode", "function_modes", _MODES),
+    Api("torch._C._functorch.get_dynamic_layer_stack_depth", "function_modes", _MODES),
+    Api("torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth", "function_modes", _MODES),
     Api(f"{_PROXY}.get_proxy_mode", "function_modes", _CAUGHT),
     Api(f"{_PROXY}.get_proxy_slot", "tensor_origins", _CONSTANT),
     Api(f"{_PROXY}._AttrProxy", "__init__", "models with shared modules are exported unpatched"),

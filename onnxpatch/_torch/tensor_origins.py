@@ -15,13 +15,14 @@ more: `keep_constant` replaces its node (`torch._C._get_value_trace`). If that m
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from onnxpatch._torch import exporting
+from onnxpatch._torch.fake_sizes import FakeWorld
 from onnxpatch._torch.function_modes import tracing_paused, unseen
 from onnxpatch._torch.symbolic_sizes import traced_value
 
@@ -108,6 +109,37 @@ def _replayed(tensor: Tensor, model: torch.nn.Module, tensors: Mapping[str, Tens
     return _run(found, nodes, tracer)
 
 
+def as_operators(function: Callable[..., Any], values: Sequence[Tensor]) -> fx.GraphModule:
+    """`function` of these tensors as a graph of operators, with torch.vmap and torch.func.grad carried out.
+
+    Sizes other than 1 are symbols, which what the function asks of them does not fix. Tensors that it reads beside its
+    arguments are attributes of the graph, the same objects.
+    """
+    program = _captured(function, values)
+    if any(node.op == "call_function" and _writes(node.target) for node in program.graph.nodes):
+        program = _captured(torch.func.functionalize(function), values)  # torch.func.jacrev fills a diagonal
+    for node in program.graph.nodes:
+        node.meta.clear()  # what the fake tensors were would be written into its code
+    return program
+
+
+def _captured(function: Callable[..., Any], values: Sequence[Tensor]) -> fx.GraphModule:
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch._guards import detect_fake_mode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    if captures():  # torch.export's tensors have no values already
+        sizes: Any = detect_fake_mode(values)
+        with _no_modes(), torch.no_grad(), sizes.shape_env.suppress_guards(), enable_python_dispatcher():
+            return make_fx(function, _allow_non_fake_inputs=True)(*values)
+    world = FakeWorld()
+    with tracing_paused(), torch.no_grad():
+        larger = [frozenset(axis for axis, size in enumerate(value.shape) if size != 1) for value in values]
+        fakes = [world.fake(one, axes, at) for at, (one, axes) in enumerate(zip(values, larger, strict=True))]
+        with world.running():
+            return make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*fakes)
+
+
 def operator_name(target: Any) -> str | None:
     """The name of an operator, without namespace and overload: "sum". None of another function."""
     return target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else None
@@ -148,12 +180,20 @@ def _run(node: Any, known: dict[Any, Any], tracer: Any) -> Any:
 
 def running_tracer() -> Any | None:
     """torch.export's tracer in this thread, or None."""
+    return getattr(_proxy_mode(), "tracer", None)
+
+
+def _proxy_mode() -> Any | None:
     try:
         from torch.fx.experimental.proxy_tensor import get_proxy_mode
     except ImportError:
         return None
-    mode: Any = get_proxy_mode()
-    return None if mode is None else mode.tracer
+    return get_proxy_mode()
+
+
+def captures() -> bool:
+    """Whether torch.export records this thread's calls, and not a trace of a part of them."""
+    return bool(getattr(_proxy_mode(), "pre_dispatch", False))
 
 
 def producer(tensor: Tensor, tracer: Any | None = None) -> fx.Node | None:

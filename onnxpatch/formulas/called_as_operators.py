@@ -14,9 +14,8 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import pytree
-from onnxpatch._torch.fake_sizes import as_operators
 from onnxpatch._torch.function_modes import running_trace
-from onnxpatch._torch.tensor_origins import operator_name
+from onnxpatch._torch.tensor_origins import as_operators, captures, operator_name
 
 Tensor = torch.Tensor
 _END = 1 << 62  # a slice to the end has the largest int64
@@ -38,7 +37,7 @@ def called_again(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
         return flat
 
     tensors = [leaves[place] for place in places]
-    if not tensors or running_trace() is None:  # within another one
+    if not tensors or not (running_trace() or captures()):  # within another one
         return function(*args, **kwargs)
     flat = OperatorsAgain(as_operators(of_tensors, tensors)).run(*tensors)
     return pytree.tree_unflatten(list(flat), result[-1])
@@ -101,6 +100,7 @@ _FORMS: dict[str, Callable[..., Any]] = {
     "alias": lambda x: x,
     "detach": lambda x: x,
     "expand": lambda x, sizes, implicit=False: x.expand(sizes),
+    "fill": lambda x, value: torch.full_like(x, value),  # torch.fill has no form under trace
     "index": _indexed,
     "lift_fresh_copy": lambda x: x,
     "size": lambda x: list(x.shape),

@@ -1,7 +1,8 @@
 """Functions that torch makes of a function: torch.vmap, torch.func.grad, a captured program.
 
-Under trace, where such functions have no form, what they make is called once on tensors that hold no values; the
-operators that ran are called again on the traced ones. A captured program has its operators already.
+What they make is called once on tensors that hold no values; the operators that ran are called again on those that
+the exporter records. Under trace such functions have no form, and torch.export carries out some of them only when it
+translates. A captured program has its operators already.
 """
 
 from __future__ import annotations
@@ -17,56 +18,13 @@ from onnxpatch import Proof, When, op, patch
 from onnxpatch.formulas.called_as_operators import OperatorsAgain, called_again, of_operators
 
 
-def _weighted(x: Tensor, k: Tensor) -> Any:
-    """Each row by its sum or by its first number; the batch is the last axis of one result, the first of another."""
-    rows = torch.func.vmap(lambda r, i: torch.where(i == 0, r.sum(), r[0]) * r, out_dims=1)(x, k)
-    return rows, *torch.vmap(lambda r, i: (r.outer(r) + i, r.amax()), out_dims=(-1, 0))(x, k)
-
-
-@op(
-    "vmap",
-    "func.vmap",
-    name="vmap-batch-moved",
-    why="We found a fake tensor in the exported program constant's list; .numpy() is not supported for tensor "
-    "subclasses",
-    reason="fake tensor|subclasses",
-    link="https://pytorch.org/docs/stable/generated/torch.func.vmap.html",
-    exporters=("dynamo",),
-    tries=lambda b, n: (torch.randn(b, n), torch.arange(b) % 2),
-    sizes=((3, 5), (4, 7), (1, 2)),
-    case=_weighted,
-    unchanged=lambda x, k: torch.func.vmap(lambda r, i: r * i)(x, k),
-)
-def vmap(
-    original: Callable[..., Callable[..., Any]], func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
-    randomness: str = "error", *, chunk_size: int | None = None,
-) -> Callable[..., Any]:  # fmt: skip
-    """The batch comes out in front, and is moved then."""
-    if out_dims == 0 or not _whole(out_dims):
-        return NotImplemented
-    mapped = original(func, in_dims, 0, randomness, chunk_size=chunk_size)
-    return lambda *args, **kwargs: _moved(mapped(*args, **kwargs), out_dims)
-
-
-def _whole(dims: Any) -> bool:
-    """Whether each result has the batch; None stands for one without."""
-    return all(map(_whole, dims)) if isinstance(dims, tuple | list) else isinstance(dims, int)
-
-
-def _moved(value: Any, dims: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.movedim(0, dims)
-    each = dims if isinstance(dims, tuple | list) else [dims] * len(value)
-    if isinstance(value, dict):
-        return {key: _moved(one, dim) for (key, one), dim in zip(value.items(), each, strict=True)}
-    return type(value)(_moved(one, dim) for one, dim in zip(value, each, strict=True))
-
-
 def _by_rows(x: Tensor, k: Tensor) -> Any:
-    """Each row by its sum or by one of its numbers, a product with a matrix, and the slope of a sum."""
+    """Each row by its sum or by one of its numbers, a product with a matrix, the slopes of a sum and of a product."""
     rows = torch.func.vmap(lambda r, i: torch.where(i == 0, r.sum(), r[i]) * r)(x, k)
     slopes = torch.func.vmap(torch.func.grad(lambda r: (r * r.sin()).sum()))(x)
-    return rows, slopes, torch.vmap(lambda a: torch.mv(x, a) / a.norm(), out_dims=1)(x)
+    outer = torch.vmap(lambda r, i: (r.outer(r) + i, r.dot(r)), out_dims=(-1, 0))(x, k)
+    slopes_of_each = torch.vmap(torch.func.jacrev(lambda r: r.sin() * r.sum()))(x)
+    return rows, slopes, *outer, slopes_of_each, torch.vmap(lambda a: torch.mv(x, a) / a.norm(), out_dims=1)(x)
 
 
 @op(
@@ -78,13 +36,14 @@ def _by_rows(x: Tensor, k: Tensor) -> Any:
     "func.jacfwd",
     "func.hessian",
     name="function-transforms",
-    why="Unsupported value kind: Tensor; Cannot access data pointer of Tensor that doesn't have storage",
-    reason="Unsupported value kind|data pointer|storage",
+    why="Unsupported value kind: Tensor; Cannot access data pointer of Tensor that doesn't have storage; .numpy() "
+    "is not supported for tensor subclasses; We found a fake tensor in the exported program constant's list",
+    reason=r"Unsupported value kind|data pointer|storage|fake tensor|subclasses|calling \.item",
     link="https://pytorch.org/docs/stable/func.html",
-    exporters=("trace",),
     tries=lambda b, n: (torch.randn(b, n), torch.arange(b) % 2),
-    sizes=((3, 5), (4, 7), (2, 3)),
+    sizes=((3, 5), (4, 7), (2, 3), (1, 2)),
     case=_by_rows,
+    beside=("diagonal-scatter",),
 )
 def function_transforms(
     original: Callable[..., Callable[..., Any]], func: Callable[..., Any], *args: Any, **kwargs: Any

@@ -6,6 +6,7 @@ there are, before and after the window is full.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -47,9 +48,13 @@ def _grouped() -> torch.nn.Module:
 def get_interface(
     original: Callable[..., object], interface: Any, attn_implementation: str | None, default: Callable[..., object]
 ) -> object:
-    """Returns `attention_forward` for "sdpa", unless somebody has registered another function under that name."""
+    """Returns `attention_forward` for "sdpa", unless somebody has registered another function under that name, and for
+    "eager" where a layer would split its sequence, as `packed-attention` says."""
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+    if attn_implementation == "eager" and default.__name__ == "eager_attention_forward":
+        frame = calling_frame(1)
+        return attention_forward if frame is not None and "cu_seqlens" in frame.f_locals else NotImplemented
     if attn_implementation != "sdpa" or interface.get("sdpa") is not sdpa_attention_forward:
         return NotImplemented
     return attention_forward
@@ -88,9 +93,14 @@ def _packed() -> torch.nn.Module:
     from transformers.models.qwen2_vl.modeling_qwen2_vl import VisionAttention
 
     config = Qwen2VLVisionConfig(embed_dim=8, num_heads=2)
-    config._attn_implementation = "sdpa"
+    layers = []
+    for implementation in ("sdpa", "eager"):
+        config = copy.copy(config)
+        config._attn_implementation = implementation
+        layers.append(VisionAttention(config))
     return computing(
-        lambda attention, x, bounds: attention(x, bounds, (torch.ones_like(x[:, :4]),) * 2), VisionAttention(config)
+        lambda one, other, x, bounds: [layer(x, bounds, (torch.ones_like(x[:, :4]),) * 2) for layer in (one, other)],
+        *layers,
     )
 
 

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import onnxpatch
+from onnxpatch._torch.function_modes import modes_kept
 from tests.exporting import export, run, wrong
 
 pytestmark = pytest.mark.exports
@@ -86,3 +87,10 @@ def test_export_compares_them_too(function, branches):
 def test_a_branch_of_python_beside_one_of_torch():
     model, x = BranchBeside().eval(), torch.rand(4, 3)
     assert onnxpatch.export(model, (x,), dynamic_shapes=({0: "n"},), branches=True).ok
+
+
+def test_an_error_inside_of_vmap_leaves_no_level_of_it() -> None:
+    with pytest.raises(ValueError, match="of the test"), modes_kept():
+        torch._C._functorch._vmap_increment_nesting(3, "error")
+        raise ValueError("of the test")
+    assert torch.randn(2).shape == (2,)  # within vmap it is refused
