@@ -84,6 +84,8 @@ def _private(api: Api, record: dict[str, _Known]) -> Reliance:
     recorded = kept["version"] if kept else ""
     used_by = f"_torch/{api.used_in}.py"
     if not is_there(api):
+        if api.moved_to and is_there(api._replace(path=api.moved_to)):
+            return Reliance(api.path, "torch", used_by, "elsewhere", recorded, installed)
         return Reliance(api.path, "torch", used_by, "gone", recorded, installed, api.without)
     code = find(api.path)
     same = kept is not None and _fingerprint(code) == kept["fingerprint"]

@@ -39,7 +39,7 @@ def surroundings() -> dict[str, Any]:
         "int": id(builtins.int),
         "modes": torch._C._len_torch_function_stack(),
         "grad": torch.is_grad_enabled(),
-        "symbolic trace": torch.fx._symbolic_trace._is_fx_tracing_flag,
+        "symbolic trace": torch.fx._symbolic_trace.is_fx_tracing(),
     }
 
 

@@ -51,11 +51,12 @@ _HERE = Path(__file__).parent
 
 class Api(NamedTuple):
     """A private API. path: dotted; after `Class()` come attributes of instances. used_in: a file of this folder.
-    without: what does not work if it is gone."""
+    without: what does not work if it is gone. moved_to: what that file uses instead in torch versions that lack it."""
 
     path: str
     used_in: str
     without: str
+    moved_to: str = ""
 
 
 RELIED_ON = (
@@ -138,7 +139,12 @@ RELIED_ON = (
     Api(f"{_SHAPES}.ShapeEnv().guards", "guards", _GUARDS),
     Api(f"{_SHAPES}.ShapeEnv().deferred_runtime_asserts", "guards", _NO_CONDITIONS),
     Api(f"{_SYMPY}.functions", "guards", _NO_CONDITIONS),
-    Api("torch.fx._symbolic_trace._is_fx_tracing_flag", "script_tracing", _COMPILED),
+    Api(
+        "torch.fx._symbolic_trace._is_fx_tracing_flag",
+        "script_tracing",
+        _COMPILED,
+        moved_to="torch.fx._symbolic_trace._is_fx_tracing_context",
+    ),
     Api("torch._dynamo.config.error_on_nested_fx_trace", "script_tracing", _COMPILED),
     Api("torch._C._autograd._unsafe_set_version_counter", "dispatch_modes", _COUNTED),
     Api("torch.utils.flop_counter.flop_registry", "dispatch_modes", "products count by the elements of their results"),

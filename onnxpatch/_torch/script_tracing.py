@@ -4,8 +4,9 @@
 - The tracer's warnings name the line of the model, not a line of onnxpatch that called torch for it.
 - Patches can ask which sizes are the same for all inputs (`traced_sizes.py`).
 - What torch.compile made runs as it was written, which torch refuses here. It does so inside of a symbolic trace of
-  torch.fx (`torch.fx._symbolic_trace._is_fx_tracing_flag`), if `torch._dynamo.config.error_on_nested_fx_trace` is off.
-  If either moves, a model that calls such a function is refused under trace, as torch refuses it.
+  torch.fx (`torch.fx._symbolic_trace._is_fx_tracing_flag`; in torch 2.15 each thread has a flag of its own, which
+  `_is_fx_tracing_context` sets), if `torch._dynamo.config.error_on_nested_fx_trace` is off. If these move, a model that
+  calls such a function is refused under trace, as torch refuses it.
 - `torch.onnx.export(dynamo=False)` copies all weights into a protobuf message, that into a string, the string into
   Python bytes, and parses these: three times the weights on top of the model's own. Large ones are left out by
   `torch._C._jit_pass_onnx_deduplicate_initializers`, the last step before the message is made. What it returns is
@@ -74,19 +75,24 @@ def _at_the_models_line(show: Callable[..., None]) -> Callable[..., None]:
     return show_once
 
 
-def run_as_written() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def run_as_written() -> Iterator[None]:
     """A context in which a call of a compiled function runs the original one, its patches included."""
-    return _AS_WRITTEN.held()
+    config: Any = getattr(sys.modules.get("torch._dynamo"), "config", None)
+    # Before torch._dynamo is imported, which takes two seconds, nothing can have been compiled.
+    if not hasattr(config, "error_on_nested_fx_trace"):
+        yield
+        return
+    fx: Any = sys.modules["torch.fx._symbolic_trace"]
+    of_this_thread = getattr(fx, "_is_fx_tracing_context", None)
+    with config.patch(error_on_nested_fx_trace=False), of_this_thread(True) if of_this_thread else _FLAG.held():
+        yield
 
 
 @contextlib.contextmanager
-def _as_written() -> Iterator[None]:
-    dynamo: Any = sys.modules.get("torch._dynamo")
-    fx: Any = sys.modules.get("torch.fx._symbolic_trace")
-    # Before torch._dynamo is imported, which takes two seconds, nothing can have been compiled.
-    if not hasattr(getattr(dynamo, "config", None), "error_on_nested_fx_trace") or not hasattr(
-        fx, "_is_fx_tracing_flag"
-    ):
+def _flag_set() -> Iterator[None]:
+    fx: Any = sys.modules["torch.fx._symbolic_trace"]
+    if not hasattr(fx, "_is_fx_tracing_flag"):
         yield
         return
     before = fx._is_fx_tracing_flag
@@ -94,12 +100,12 @@ def _as_written() -> Iterator[None]:
     def put_back() -> None:
         fx._is_fx_tracing_flag = before
 
-    with undone(put_back), dynamo.config.patch(error_on_nested_fx_trace=False):
+    with undone(put_back):
         fx._is_fx_tracing_flag = True
         yield
 
 
-_AS_WRITTEN = Shared(_as_written)  # torch's flag is one for all threads
+_FLAG = Shared(_flag_set)  # before torch 2.15, one for all threads
 
 
 def assigned_in_compiled(module: torch.nn.Module) -> dict[str, Any]:

@@ -139,18 +139,22 @@ class _CosinesFirst(_Growing):
     name="growing-position-weights",
     why="if max_pos > self.weight.size(0): the table is made anew in Python, and in the graph it ends",
     link=LINK,
-    when=When(bodies={"forward": {KnownBody("4b4b9ec94934", WRITTEN_FOR)}}),
+    when=When(
+        bodies={"forward": {KnownBody("4b4b9ec94934", WRITTEN_FOR), KnownBody("b736febb80c4", "transformers 5.24.0")}}
+    ),
     proof=_proof(_translation, ()),
 )
 class _PositionWeights:
     """Rows of the weight where it is long enough for the text, sines and cosines of all positions where it is not."""
 
-    def forward(self: Any, input: Tensor, *, past_key_values_length: int = 0) -> Tensor:
-        """input: (batch, length), of which `padding_idx` has no position."""
-        longest = self.padding_idx + 1 + past_key_values_length + input.shape[1]
+    def forward(self: Any, input: Tensor, **cached: int) -> Tensor:
+        """input: (batch, length), of which `padding_idx` has no position. cached: how many positions come before, which
+        transformers calls past_key_values_length, and cache_length from 5.24 on."""
+        before = sum(cached.values())
+        longest = self.padding_idx + 1 + before + input.shape[1]
         if not symbolic(longest):
-            return super().forward(input, past_key_values_length=past_key_values_length)  # type: ignore[misc]
-        positions = self.make_positions(input, self.padding_idx) + past_key_values_length
+            return super().forward(input, **cached)  # type: ignore[misc]
+        positions = self.make_positions(input, self.padding_idx) + before
         rows = self.weight.shape[0]
         stored = torch.nn.functional.embedding(positions.clamp(max=rows - 1), self.weight)
         half = self.embedding_dim // 2

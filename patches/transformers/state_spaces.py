@@ -109,7 +109,9 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
     name="lightning-attention",
     why="for i in range(num_blocks): as many blocks as the example's length has, and the last one as long as its rest",
     link="https://github.com/huggingface/transformers/pull/35831",
-    when=When(bodies={"forward": {KnownBody("74222c6b7bf0", WRITTEN_FOR)}}),
+    when=When(
+        bodies={"forward": {KnownBody("74222c6b7bf0", WRITTEN_FOR), KnownBody("cd4125e20756", "transformers 5.24.0")}}
+    ),
     proof=Proof(
         build=_lightning,
         inputs=_texts,
@@ -125,23 +127,26 @@ class _MiniMaxLightningAttention:
         hidden_states: Tensor,
         position_embeddings: tuple[Tensor, Tensor],
         attention_mask: Tensor | None,
-        past_key_values: Any = None,
-        **others: object,
+        *cached: Any,
+        **others: Any,
     ) -> tuple[Tensor, Tensor]:
         """hidden_states: (batch, length, hidden); attention_mask: (batch, length). Returns the same, and the sum of
-        keys times values, (batch, heads, features, features)."""
+        keys times values, (batch, heads, features, features). The cache is called past_key_values, and cache from
+        transformers 5.24 on."""
         batch, length, _ = hidden_states.shape
         if not symbolic(length):
             return super().forward(  # type: ignore[misc]
-                hidden_states, position_embeddings, attention_mask, past_key_values, **others
+                hidden_states, position_embeddings, attention_mask, *cached, **others
             )
+        named = (others.get(name) for name in ("cache", "past_key_values"))
+        cache = next((one for one in (*cached[:1], *named) if one is not None), None)
         operands = self.act_fn(self.qkv_proj(hidden_states))
         if attention_mask is not None:
             operands = (operands * attention_mask[:, :, None]).to(operands.dtype)
         operands = operands.reshape(batch, length, self.num_attention_heads, 3 * self.head_dim)
         query, key, value = (part.transpose(0, 1) for part in operands.split(self.head_dim, dim=3))
 
-        known = None if past_key_values is None else past_key_values.get_linear_cache(self.layer_idx)
+        known = None if cache is None else cache.get_linear_cache(self.layer_idx)
         if known is None:
             shape = [batch, self.num_attention_heads, self.head_dim, self.head_dim]
             known = torch.zeros(shape, device=value.device, dtype=value.dtype)
@@ -155,6 +160,6 @@ class _MiniMaxLightningAttention:
         last, outs = onnxpatch.scan(step)(known, (query, key, value))
         output = self.norm(outs.transpose(0, 1).reshape(batch, length, self.num_attention_heads * self.head_dim))
         output = self.out_proj(functional.sigmoid(self.output_gate(hidden_states)) * output)
-        if past_key_values is not None:
-            past_key_values.set_linear_cache(self.layer_idx, last)
+        if cache is not None:
+            cache.set_linear_cache(self.layer_idx, last)
         return output, last

@@ -89,7 +89,7 @@ def test_a_compiled_function_is_exported_as_it_was_written(exporter):
     before = torch._dynamo.config.error_on_nested_fx_trace
     model = Computes(lambda x: inner(_relu(x, times=3))).eval()
     assert onnxpatch.export(model, (torch.randn(3, 4),), dynamic_shapes=(({0: "b"},),), exporter=exporter).ok
-    assert torch._dynamo.config.error_on_nested_fx_trace == before and not torch.fx._symbolic_trace._is_fx_tracing_flag
+    assert torch._dynamo.config.error_on_nested_fx_trace == before and not torch.fx._symbolic_trace.is_fx_tracing()
 
 
 # ------------------------------------------------------------------ nothing to run
