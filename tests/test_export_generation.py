@@ -160,6 +160,18 @@ def test_states_are_inputs_and_outputs(kind: str, tmp_path: Path) -> None:
         assert torch.equal(generated(tmp_path / "model.onnx", ids, mask, count), wanted)
 
 
+def test_a_model_that_ignores_its_states_is_refused(tmp_path: Path) -> None:
+    model = stateful("convolutions and attention")
+
+    class Forgetful(type(model)):  # type: ignore[misc]
+        def forward(self, *args: Any, past_key_values: Any = None, cache: Any = None, **kwargs: Any) -> Any:
+            return super().forward(*args, **kwargs)
+
+    model.__class__ = Forgetful
+    with pytest.raises(InputError, match="does not go on from the cache that it returned"):
+        onnxpatch.export_generation(model, tmp_path)
+
+
 def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     model = llama()
     assert generation_parts(model)[0].note == ""

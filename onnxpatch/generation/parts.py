@@ -7,6 +7,7 @@ encoder-decoder is three, since its first step computes keys and values of the e
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
@@ -110,17 +111,38 @@ def _decoder(model: Any) -> Part:
     return Part("model.onnx", Decoder(model), example, shapes, [prompt, one_more, padded, one_padded])
 
 
-def _states(model: Any) -> tuple[str, Any] | None:
-    """(what the model calls its cache, the cache after some tokens) where layers keep states of a fixed size."""
-    answer = model(_tokens(model, 2, 5), use_cache=True)
-    for name in ("past_key_values", "cache_params"):
+def _states(model: Any) -> tuple[str, torch.Tensor, Any] | None:
+    """(what the model calls its cache, some tokens, the cache after these) where layers keep states of a fixed size."""
+    tokens = _tokens(model, 2, 5)
+    answer = model(tokens, use_cache=True)
+    taken = inspect.signature(model.forward).parameters
+    # From transformers 5.24 on it is `cache`, and outputs have it by the old names too, which forward may ignore.
+    for name in sorted(("past_key_values", "cache_params", "cache"), key=lambda one: one not in taken):
         cache = getattr(answer, name, None)
         if is_cache(cache) and any(isinstance(state, dict) for layer in opened(cache) for state in layer.values()):
-            return name, cache
+            return name, tokens, cache
     return None
 
 
-def _one_token(model: Any, name: str, cache: Any) -> Part:
+def _refuse_states_unread(model: Any, step: OneToken, tokens: torch.Tensor, cache: Any) -> None:
+    """A model that takes no notice of the states it is given would be exported, and right, as one without a past."""
+    new, mask = _tokens(model, 2, 1), torch.ones(2, tokens.shape[1] + 1, dtype=torch.int64)
+    found, alone = step(new, mask, copy.deepcopy(cache))["logits"][:, -1], model(new).logits[:, -1]
+    wanted = model(torch.cat([tokens, new], 1)).logits[:, -1]
+    off = _distance(found, wanted)
+    if off > max(0.1 * _distance(alone, wanted), 0.01 * wanted.abs().max().item()):
+        raise InputError(
+            f"{type(model).__name__}.forward does not go on from the cache that it returned ({step.cache}=): after "
+            f"{tokens.shape[1]} tokens the next logits differ from those of one call by {off:.2g}; a loop "
+            "with such a cache is not written yet; export one step by itself with onnxpatch.export"
+        )
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    return (one.float() - other.float()).abs().max().item()
+
+
+def _one_token(model: Any, name: str, tokens: torch.Tensor, cache: Any) -> Part:
     """A decoder with states of a fixed size: one graph for every token, that of the prompt too."""
     layers = opened(cache)
     grows = any(isinstance(state, torch.Tensor) for layer in layers for state in layer.values())
@@ -139,7 +161,9 @@ def _one_token(model: Any, name: str, cache: Any) -> Part:
             {one: {0: BATCH} if isinstance(state, dict) else STATES for one, state in layer.items()} for layer in layers
         ],
     }
-    return Part("model.onnx", OneToken(model, name, grows, placed), example, shapes, [first, padding])
+    step = OneToken(model, name, grows, placed)
+    _refuse_states_unread(model, step, tokens, cache)
+    return Part("model.onnx", step, example, shapes, [first, padding])
 
 
 def _before(state: Any) -> Any:
