@@ -210,6 +210,13 @@ def _segments(call: _Call) -> bool:
     return lengths is None or (_within(lengths, 0, rows) and bool((lengths.sum(-1) <= rows).all()))
 
 
+def _bags(call: _Call) -> bool:
+    indices, offsets = call["indices"], call["offsets"]
+    ordered = _within(offsets, 0, indices.numel()) and bool((offsets.diff() >= 0).all())
+    # The first offset is read, whether there is one or not.
+    return ordered and offsets.numel() > 0 and _within(indices, 0, call["weight"].shape[0] - 1)
+
+
 def _classes(call: _Call) -> bool:
     return _within(call["targets"], 0, call["log_probs"].shape[-1] - 1)
 
@@ -232,6 +239,8 @@ def _boxes(call: _Call) -> bool:
 _RULES: dict[str, Callable[[_Call], bool]] = {
     "aten::linalg_ldl_solve": _pivots,
     "aten::segment_reduce": _segments,
+    "aten::_embedding_bag": _bags,
+    "aten::_embedding_bag_forward_only": _bags,
     "aten::_ctc_loss": _classes,
     "aten::_pack_padded_sequence": _sequences,
     "aten::native_batch_norm": _channels,

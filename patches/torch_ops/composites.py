@@ -77,14 +77,6 @@ def bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -
     return mixed if bias is None else mixed + bias
 
 
-def copysign(x: Tensor, y: Tensor | float) -> Tensor:
-    default = torch.get_default_dtype()
-    x, y = (one if one.is_floating_point() else one.to(default) for one in (x, torch.as_tensor(y)))
-    # A reciprocal tells -0.0 from 0.0.
-    below = (y < 0) | (torch.reciprocal(y) < 0)
-    return torch.where(below, -x.abs(), x.abs())
-
-
 def addcdiv(x: Tensor, numerator: Tensor, denominator: Tensor, *, value: float = 1) -> Tensor:
     return x + value * (numerator / denominator)
 
@@ -198,7 +190,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "deg2rad": lambda x: x * (torch.pi / 180),
     "rad2deg": lambda x: x * (180 / torch.pi),
     "sinc": lambda x: torch.where(x == 0, torch.ones_like(x), torch.sin(torch.pi * x) / (torch.pi * x)),
-    "copysign": copysign,
     "exp2": lambda x: torch.pow(2.0, x),
     "sgn": torch.sign,
     "frac": lambda x: x - torch.sign(x) * torch.floor(x.abs()),

@@ -217,12 +217,41 @@ def signbit(input: Tensor) -> Tensor:
     return (input < 0) | (torch.reciprocal(input) < 0)
 
 
-op(
+@op(
     "copysign",
-    why=missing("aten::copysign", "prims::signbit", exporters=("dynamo",)),
+    why=missing("aten::copysign", "prims::signbit"),
+    reason="copysign|signbit|int64, eager has float32",
     tries=lambda b, n: (torch.randn(b, n), torch.randn(b, n).round()),
-    to=lambda x, y: torch.where(signbit(torch.as_tensor(y)), -x.abs(), x.abs()),
+    case=lambda x, y: (torch.copysign(x, y), y.long().copysign(x.long()), torch.copysign(y, -2.0), (x > 0).copysign(y)),
 )
+def copysign(input: Tensor, other: Tensor | float) -> Tensor:
+    """The size of one number with the sign of the other; floats, of whole numbers too."""
+    dtype = torch.result_type(input, other)
+    size = floats(input.to(dtype)).abs()
+    return torch.where(signbit(floats(torch.as_tensor(other))), -size, size)
+
+
+def _flags(b: int, n: int) -> Tensor:
+    return torch.arange(b * n).reshape(b, n) - 2
+
+
+@op(
+    "isnan",
+    "isinf",
+    "isfinite",
+    name="finite-whole-numbers",
+    why="Type 'tensor(int64)' of input parameter (x) of operator (IsNaN) is invalid",
+    reason="IsNaN|IsInf",
+    tries=_flags,
+    case=lambda x: (x.isnan(), torch.isnan(x > 0), torch.isinf(x.int()), torch.isfinite(x.to(torch.uint8))),
+    unchanged=lambda x: torch.isnan(x / 0),
+)
+def finite(original: Callable[..., Tensor], input: Tensor) -> Tensor:
+    """Of numbers that cannot be other than finite."""
+    if input.is_floating_point() or input.is_complex():
+        return NotImplemented
+    made = torch.ones_like if original.__name__ == "isfinite" else torch.zeros_like
+    return made(input, dtype=torch.bool)
 
 
 op("isposinf", why=untraced("aten::isposinf"), tries=lambda b, n: 1 / numbers(b, n), to=lambda x: x == math.inf)

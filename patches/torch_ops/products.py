@@ -8,8 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
+from torch.utils import _pytree as pytree
 
-from onnxpatch import op, untraced
+from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas import layer_nodes
 from onnxpatch.formulas.calls import call_of
 from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim, vander
@@ -191,7 +193,7 @@ op("addbmm", why=untraced("aten::addbmm"),
    to=lambda x, a, b, *, beta=1, alpha=1: beta * x + alpha * (a @ b).sum(0).to(x.dtype))  # fmt: skip
 
 
-op("addmm", why="Could not find an implementation for Gemm(13)", reason="Gemm", exporters=("trace",),
+op("addmm", why="Could not find an implementation for Gemm(13)", reason="Gemm|MatMul",
    tries=lambda b, n: (torch.randint(9, (b, 3)), torch.randint(-9, 9, (b, n)), torch.randint(9, (n, 3))),
    beside=("products-of-integers",),
    to=lambda x, a, b, *, beta=1, alpha=1: NotImplemented if x.is_floating_point() else beta * x + alpha * a.mm(b),
@@ -208,15 +210,31 @@ _INTEGERS = (
 )
 
 
-@op("mm", "matmul", "__matmul__", name="products-of-integers", why=_INTEGERS, reason="Gemm|MatMul",
-    exporters=("trace",), tries=lambda b, n: (torch.randint(-9, 9, (b, n)), torch.randint(9, (n, 3))),
-    case=lambda x, y: (torch.mm(x, y), x.to(torch.uint8) @ y.to(torch.uint8), torch.addmm(y[0], x, y, beta=2)),
-    beside=("addmm",))  # fmt: skip
-def integer_products(input: Tensor, mat2: Tensor) -> Tensor:
+_NARROW = (torch.uint8, torch.int8, torch.int16)  # onnxruntime has a MatMul of the wider ones
+
+
+def _integer_products(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    small, other = x.to(torch.uint8), y.to(torch.uint8)
+    vectors = small.mv(other[:, 0]), torch.dot(small[0], other[:, 0]), torch.inner(small, other[:, 0])
+    more = torch.einsum("bi,ij->bj", small, other), functional.bilinear(small, small, other.T.unsqueeze(-1) * small[:1])
+    return torch.mm(x, y), small @ other, torch.addmm(y[0], x, y, beta=2), *vectors, *more
+
+
+@op("mm", "matmul", "__matmul__", "bmm", "mv", "dot", "inner", "einsum", "functional.einsum", "nn.functional.bilinear",
+    name="products-of-integers", why=_INTEGERS, reason="Gemm|MatMul|Einsum|bilinear",
+    tries=lambda b, n: (torch.randint(-9, 9, (b, n)), torch.randint(9, (n, 3))), case=_integer_products,
+    beside=("addmm", "composites"))  # fmt: skip
+def integer_products(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """In int64, of which onnxruntime has a MatMul, and back: what overflows is the same."""
-    if input.is_floating_point() or mat2.is_floating_point() or input.is_complex() or mat2.is_complex():
+    name, given = function_name(original).strip("_"), [*args, *kwargs.values()]
+    dtypes = {x.dtype for x in pytree.tree_leaves(given) if isinstance(x, Tensor)}
+    if any(one.is_floating_point or one.is_complex or one == torch.bool for one in dtypes):
         return NotImplemented
-    return torch.matmul(input.long(), mat2.long()).to(input.dtype)
+    if not dtypes.issubset(_NARROW) and (exporting() == "dynamo" or name not in ("mm", "matmul")):
+        return NotImplemented
+    # By its public name, so that other patches act on it.
+    found = getattr(torch, "matmul" if name == "mm" else name)(*pytree.tree_map_only(Tensor, Tensor.long, given))
+    return found.to(next(iter(dtypes)))
 
 
 op("linalg.vecdot", why=untraced("aten::linalg_vecdot"), tries=pairs, to=lambda x, y, *, dim=-1: (x * y).sum(dim))

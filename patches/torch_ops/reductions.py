@@ -228,17 +228,20 @@ def count_nonzero(input: Tensor, dim: Any = None) -> Tensor:
 
 def _summed(x: Tensor, size: Any) -> Tensor:
     """The sum of all that was broadcast from this shape."""
+    size = size if isinstance(size, list | tuple) else (size,)
     front = x.dim() - len(size)
     axes = [axis for axis in range(x.dim()) if axis < front or size[axis - front] == 1]
     found = x.sum(axes, keepdim=True) if axes else x.clone()
-    return found.squeeze(tuple(range(front))) if front else found
+    for _ in range(front):
+        found = found.squeeze(0)
+    return found
 
 
 op(
     "sum_to_size",
     why=untraced("aten::sum_to_size"),
     tries=matrices,
-    case=lambda x: (x.sum_to_size(1, 1), x.sum_to_size((x.shape[0], 1, 1))),
+    case=lambda x: (x.sum_to_size(1, 1), x.sum_to_size(1), x.sum_to_size((x.shape[0], 1, 1))),
     to=_summed,
 )
 

@@ -54,11 +54,13 @@ class _Spectrogram(torch.nn.Module):
         self.register_buffer("window", torch.hann_window(16))
         self.gain = torch.nn.Parameter(torch.rand(17, 1) + 0.5)
 
-    def forward(self, sound: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, sound: Tensor) -> tuple[Tensor, ...]:
         spectrum = torch.stft(sound, 32, 8, 16, self.window, normalized=True, return_complex=True)
         magnitude, phase = spectrum.abs() * self.gain, spectrum.angle()
         changed = magnitude * torch.exp(1j * phase)
-        return magnitude, torch.istft(changed, 32, 8, 16, self.window, normalized=True)
+        whole = torch.cat((changed, changed[..., :15, :]), -2)  # no signal has such a second half
+        whole = torch.istft(whole, 32, 8, 16, self.window, onesided=False)
+        return magnitude, torch.istft(changed, 32, 8, 16, self.window, normalized=True), whole
 
 
 @op(
@@ -133,9 +135,10 @@ def inverse(
     points, hop, window_length = _sizes(n_fft, hop_length, win_length)
     spectrum = Pair.of(input)
     alone = spectrum.real.dim() == 2
-    both = torch.cat((spectrum.real, spectrum.imag), -2)
+    terms = points // 2 + 1  # eager does not look at the other half of a whole spectrum
+    parts = spectrum.real, spectrum.imag
+    both = torch.cat(parts if onesided is not False else [x.narrow(-2, 0, terms) for x in parts], -2)
     both = both.unsqueeze(0) if alone else both
-    terms = points // 2 + 1 if onesided is not False else points
     shape = _window(window, window_length, points, both)
     kernel = torch.from_numpy(_waves(points, terms) * _weights(points, terms)).to(both) * shape
     # Overlapping frames are added up by the transposed convolution.
@@ -151,10 +154,10 @@ def inverse(
 
 def _weights(points: int, terms: int) -> np.ndarray:
     """(2 terms, 1): every term counts twice, for its conjugate, but the real ones."""
-    weight = np.full(terms, 1.0 if terms == points else 2.0)
+    weight = np.full(terms, 2.0)
     weight[0] = 1.0
     # Of an even number of points the last term, the Nyquist frequency, has no conjugate either.
-    if points % 2 == 0 and terms != points:
+    if points % 2 == 0:
         weight[-1] = 1.0
     return (np.concatenate((weight, weight))[:, None] / points).astype("float32")
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from onnxpatch._torch.dispatch_modes import CountedRun
 from onnxpatch.formulas.proof_cases import Computes
@@ -46,6 +47,9 @@ def test_an_export_does_not_end_the_process() -> None:
         (lambda: torch.linalg.ldl_solve(EYES, PIVOTS + 1, RIGHT), "linalg_ldl_solve"),
         (lambda: torch.segment_reduce(X, "sum", offsets=T([0, 2, 7])), "segment_reduce"),
         (lambda: torch.segment_reduce(X, "sum", lengths=T([5, 4]), unsafe=True), "segment_reduce"),
+        (lambda: F.embedding_bag(T([0, 5]), X, T([0, 2, 1])), "embedding_bag_forward_only"),
+        (lambda: F.embedding_bag(T([0, 6]), X, T([0]), mode="max"), "embedding_bag_forward_only"),
+        (lambda: F.embedding_bag(T([0, 5]), X, T([])), "embedding_bag_forward_only"),
         (lambda: _ctc(T([[1, 2, 5], [1, 2, 3]])), "_ctc_loss"),
         (lambda: _ctc(T([[1, 2, -3], [1, 2, 3]])), "_ctc_loss"),
         (lambda: torch._pack_padded_sequence(X[:, None], T([7]), False), "_pack_padded_sequence"),
@@ -64,6 +68,7 @@ def test_positions_outside_are_refused(call: Callable[[], Any], says: str) -> No
         lambda: torch.linalg.ldl_solve(EYES, T([[-2, -2, 3]] * 2, dtype=torch.int32), RIGHT),
         lambda: torch.segment_reduce(X, "sum", offsets=T([0, 2, 6])),
         lambda: torch.segment_reduce(X, "sum", lengths=T([2, 4])),
+        lambda: F.embedding_bag(T([0, 5]), X, T([0, 0, 2]), mode="mean"),
         lambda: _ctc(T([[1, 2, 4], [1, 0, 3]])),
         lambda: torch._pack_padded_sequence(X[:, None], T([6]), False),
         lambda: torch.native_batch_norm(X, None, None, X[0].abs(), X[1].abs(), False, 0.1, 1e-5),
