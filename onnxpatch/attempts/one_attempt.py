@@ -26,7 +26,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.text import told_when_late
 from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.runtime import load_graphs
-from onnxpatch.onnxfile.runtime_forms import compute_in_float32, forget_merged_sizes
+from onnxpatch.onnxfile.runtime_forms import compute_in_float32, compute_without_kernel, forget_merged_sizes
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.patched import patched
 from onnxpatch.patching.forward_state import Snapshot
@@ -110,8 +110,10 @@ def _proven(
 ) -> Report:
     """The report of a file that is right. Raises VerificationError, or the exporter's own refusal, for another one."""
     report = _compared(attempt, exported, reference, started, shared)
-    # A runtime stops where sizes that the file writes beside its values are false: nothing computes them.
-    if any(one.status == "refused" for one in report.checks) and forget_merged_sizes(exported.path):
+    while refused := [one.error for one in report.checks if one.status == "refused"]:
+        # A runtime stops where sizes that the file writes beside its values are false: nothing computes them.
+        if not forget_merged_sizes(exported.path) and not _cast_around(exported, refused[0], started, shared):
+            break
         report = _compared(attempt, exported, reference, started, shared)
     if report.wrong and exported.refusal is not None:
         raise ExportError(explained(exported.refusal, shared.request.model, attempt.exporter)) from exported.refusal
@@ -190,9 +192,20 @@ def _exported(attempt: Attempt, shared: ExportContext, path: Path, acting: _Acti
         return exported, time.perf_counter() - start
 
 
+def _on_the_cpu(shared: ExportContext) -> bool:
+    return shared.providers is None and shared.runtime in (None, "onnxruntime")
+
+
+def _cast_around(exported: Exported, said: str, report: Report, shared: ExportContext) -> bool:
+    """Whether the operator that the runtime has no kernel for has casts around it now; the report gets a note of it."""
+    note = compute_without_kernel(exported.path, said) if _on_the_cpu(shared) else ""
+    report.notes.extend([note] if note else [])
+    return bool(note)
+
+
 def _loadable(exported: Exported, shared: ExportContext) -> Exported:
     """The file with casts around what onnxruntime's CPU has no bfloat16 kernel for, where that is to run it."""
-    if shared.providers is not None or shared.runtime not in (None, "onnxruntime"):
+    if not _on_the_cpu(shared):
         return exported
     model, values = exported.request.model, exported.request.inputs.values()
     held = itertools.chain(model.parameters(), model.buffers(), (v for v in values if isinstance(v, torch.Tensor)))
@@ -265,6 +278,8 @@ def _compared(
     try:
         graphs = load_graphs(exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
     except RunError as error:
+        if _cast_around(exported, str(error), report, shared):
+            return _compared(attempt, exported, reference, report, shared)
         refused = Checked("loading", "the file", "example", {}, error=str(error), status="refused")
         found = replace(report, checks=[refused])
         raise VerificationError(f"the exported graph cannot be loaded: {error}", found) from None

@@ -4,6 +4,7 @@
                                          class tokens has one, (1, 0, 32). onnxruntime folds the node again
     names of sizes         left out      where they do not hold at every size: `_merges`
     bfloat16 on the CPU    in float32    MatMul(x, w) becomes Cast(MatMul(Cast(x), Cast(w)))
+    an operator's float64  in float32    the same, of Erf, InstanceNormalization, ...: where the runtime names it
 
 `up(down(x)) + x` adds sizes 2*((n - 1)//2) + 2 and n. The dynamo exporter takes them for equal and calls all that
 follows by one of the two. Eager accepts n = 1, where x is broadcast, and there the names are false. onnxruntime shares
@@ -19,6 +20,7 @@ from __future__ import annotations
 import itertools
 import mmap
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
@@ -41,7 +43,10 @@ _BROADCASTING = frozenset({
 })  # fmt: skip
 Shape = tuple["int | str", ...]
 _LARGE = 16 << 20
-_FLOAT, _COMPLEX = 1, {14, 15}
+_FLOAT, _FLOAT16, _FLOAT64, _COMPLEX = 1, 10, 11, {14, 15}
+_NO_KERNEL = re.compile(
+    r"Could not find an implementation for (\w+)\(|type is not supported with (\w+) |(\w+) operator does not support "
+)
 # What moves values without a look at them, and what has other graphs inside: for these there are kernels.
 _MOVES = {
     "Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "Flatten", "Gather", "GatherElements", "GatherND",
@@ -117,6 +122,20 @@ def compute_in_float32(file: str | os.PathLike[str], tensors: Iterable[torch.Ten
         return _cast(proto.graph, value_types(proto), itertools.count())
 
 
+def compute_without_kernel(file: str | os.PathLike[str], said: str) -> str:
+    """Put casts around the nodes of the operator that onnxruntime has no kernel for in float64 or float16.
+
+    said: the runtime's error. Returns what was done, for a note; "" where the error is another one.
+    """
+    missing = _NO_KERNEL.search(" ".join(said.split()))
+    if missing is None:
+        return ""
+    op = next(filter(None, missing.groups()))
+    with edited(file) as proto:
+        count = _cast(proto.graph, value_types(proto), itertools.count(), op)
+    return f"{op} in float32, since onnxruntime's CPU has no kernel for its dtype: {count} nodes" if count else ""
+
+
 def _casts_to_it(file: str | os.PathLike[str]) -> bool:
     """Whether the bytes have the attribute `to` with bfloat16, as every writer of protobuf puts it."""
     with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -164,15 +183,17 @@ def value_types(proto: ModelProto) -> dict[str, int]:
     return found
 
 
-def _cast(graph: GraphProto, types: dict[str, int], numbers: Iterator[int]) -> int:
+def _cast(graph: GraphProto, types: dict[str, int], numbers: Iterator[int], op: str = "") -> int:
+    """op: an operator without kernel for float64 and float16; left out, all nodes of bfloat16 are cast."""
     done, nodes = 0, list(graph.node)
-    wide: dict[str, str] = {}  # by the name of a bfloat16 value: that of its float32
+    wide: dict[str, str] = {}  # by the name of a value: that of its float32
     made: list[NodeProto] = []
     for node in nodes:
-        done += sum(_cast(one.g, types, numbers) for one in node.attribute if one.HasField("g"))
-        narrow = {name for name in (*node.input, *node.output) if types.get(name) == BFLOAT16}
-        extreme = any(one.name == "reduction" and one.s in (b"min", b"max") for one in node.attribute)
-        if (node.op_type in _MOVES and not extreme) or not narrow:
+        done += sum(_cast(one.g, types, numbers, op) for one in node.attribute if one.HasField("g"))
+        kinds = {BFLOAT16} if not op else {_FLOAT16, _FLOAT64} if op == node.op_type else set()
+        narrow = {name: types[name] for name in (*node.input, *node.output) if types.get(name) in kinds}
+        adds = any(one.name == "reduction" and one.s != b"none" for one in node.attribute)
+        if (node.op_type in _MOVES and not adds) or not narrow:
             made.append(node)
         else:
             made += _in_float32(node, narrow, wide, numbers)
@@ -182,22 +203,25 @@ def _cast(graph: GraphProto, types: dict[str, int], numbers: Iterator[int]) -> i
     return done
 
 
-def _in_float32(node: NodeProto, narrow: set[str], wide: dict[str, str], numbers: Iterator[int]) -> list[NodeProto]:
-    """The node on float32, with a Cast for each of its bfloat16 values. wide: those that have one already."""
+def _in_float32(
+    node: NodeProto, narrow: dict[str, int], wide: dict[str, str], numbers: Iterator[int]
+) -> list[NodeProto]:
+    """The node on float32, with a Cast for each of its values in `narrow`. wide: those that have one already."""
     from onnx import helper
 
     before, after = [], []
     for place, name in enumerate(node.input):
         if name in narrow:
             if name not in wide:
-                wide[name] = f"{name}_float32_{next(numbers)}"  # an inner graph may have its own
+                # An inner graph may have its own, and so may each operator that is cast later.
+                wide[name] = f"{name}_float32_{node.op_type}_{next(numbers)}"
                 before.append(helper.make_node("Cast", [name], [wide[name]], f"{wide[name]}_cast", to=_FLOAT))
             node.input[place] = wide[name]
     for attribute in node.attribute:  # of RandomNormal, EyeLike
-        if attribute.name == "dtype" and attribute.i == BFLOAT16:
+        if attribute.name == "dtype" and attribute.i in narrow.values():
             attribute.i = _FLOAT
     for place, name in enumerate(node.output):
         if name in narrow:
             node.output[place] = f"{name}_in_float32"
-            after.append(helper.make_node("Cast", [node.output[place]], [name], f"{name}_rounded", to=BFLOAT16))
+            after.append(helper.make_node("Cast", [node.output[place]], [name], f"{name}_rounded", to=narrow[name]))
     return [*before, node, *after]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import exporting, op
+from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas.layer_nodes import rms_norm as _rms_norm
 from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run, target_opset
 from onnxpatch.formulas.proof_cases import randomised
@@ -100,14 +100,15 @@ class _Instance(torch.nn.Module):
         torch.nn.init.normal_(self.norm.weight)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.norm(x.transpose(1, 2)), torch.nn.functional.instance_norm(x.double())
+        return self.norm(x.transpose(1, 2)), torch.nn.functional.instance_norm(x)
 
 
 @op(
     "nn.functional.instance_norm",
-    why="ONNX export of instance_norm for unknown channel size; no kernel of InstanceNormalization in float64",
-    reason="unknown channel size|InstanceNormalization",
+    why="ONNX export of instance_norm for unknown channel size",
+    reason="unknown channel size",
     link="https://github.com/pytorch/pytorch/issues/92977",
+    exporters=("trace",),
     tries=lambda b, n: torch.randn(b, n, 6),
     sizes=((2, 5), (3, 8), (1, 4)),
     case=_Instance,
@@ -124,8 +125,6 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """Normalizes each channel of each sample by its mean and variance, or by the running ones."""
-    if exporting() == "dynamo" and (not use_input_stats or input.dtype != torch.float64):
-        return NotImplemented
     channels = static_number(input.shape[1]) if isinstance(input.shape[1], torch.Tensor) else input.shape[1]
     if use_input_stats and running_mean is None and isinstance(channels, int) and input.dtype == torch.float32:
         # The exporter is right, and writes one node, where a weight and a bias tell it the number of channels.
@@ -168,8 +167,6 @@ def group_norm(
 ) -> Tensor:
     """Normalizes each group of (batch, channels, ...) by its mean and variance, then scales and shifts in one pass."""
     affine = [one for one in (weight, bias) if one is not None]
-    if input.dtype == torch.float64:  # no kernel of onnxruntime
-        return native_group_norm(input, weight, bias, None, None, None, num_groups, eps)[0]
     if any(one.dtype != torch.float32 for one in (input, *affine)):
         return NotImplemented
 
@@ -209,15 +206,12 @@ def _by_group(writer: Writer, x: Value, groups: int, eps: float) -> Value:
 
 # ------------------------------------------------------------------ normalization, with its statistics
 def _group(x: Tensor) -> tuple[Tensor, ...]:
-    sizes = x.shape[0], 4, x.shape[2] * x.shape[3], 2
-    found = torch.native_group_norm(x, x[0, :, 0, 0] * 1, None, *sizes, 1e-3)
-    return *found, *torch.native_group_norm(x.double(), None, None, *sizes, 1e-3)
+    return torch.native_group_norm(x, x[0, :, 0, 0] * 1, None, x.shape[0], 4, x.shape[2] * x.shape[3], 2, 1e-3)
 
 
 @op(
     "native_group_norm",
-    why="aten::native_group_norm is not supported by trace; no kernel of InstanceNormalization in float64",
-    reason="native_group_norm|InstanceNormalization",
+    why=untraced("aten::native_group_norm"),
     case=_group,
     tries=lambda b, h, w: torch.randn(b, 4, h, w),
 )

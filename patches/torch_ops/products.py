@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.utils import _pytree as pytree
 
 from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas import layer_nodes
@@ -226,14 +225,16 @@ def _integer_products(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     beside=("addmm", "composites"))  # fmt: skip
 def integer_products(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """In int64, of which onnxruntime has a MatMul, and back: what overflows is the same."""
-    name, given = function_name(original).strip("_"), [*args, *kwargs.values()]
-    dtypes = {x.dtype for x in pytree.tree_leaves(given) if isinstance(x, Tensor)}
-    if any(one.is_floating_point or one.is_complex or one == torch.bool for one in dtypes):
-        return NotImplemented
-    if not dtypes.issubset(_NARROW) and (exporting() == "dynamo" or name not in ("mm", "matmul")):
+    name, operands = function_name(original).strip("_"), (*args, *kwargs.values())
+    # einsum takes its tensors in a list, too.
+    given = [x for one in operands for x in (one if isinstance(one, list | tuple) else (one,))]
+    dtypes = {x.dtype for x in given if isinstance(x, Tensor)}
+    wide = (torch.int32, torch.int64) if exporting() == "trace" and name in ("mm", "matmul") else ()
+    if not dtypes.issubset(_NARROW + wide):
         return NotImplemented
     # By its public name, so that other patches act on it.
-    found = getattr(torch, "matmul" if name == "mm" else name)(*pytree.tree_map_only(Tensor, Tensor.long, given))
+    longs = (x.long() if isinstance(x, Tensor) else x for x in given)
+    found: Tensor = getattr(torch, "matmul" if name == "mm" else name)(*longs)
     return found.to(next(iter(dtypes)))
 
 

@@ -1,4 +1,4 @@
-"""Extremes of int64 from 2**31 on, which onnxruntime's kernels take for negative."""
+"""What onnxruntime's kernels cannot: extremes of int64 from 2**31 on, an operator's float64 or float16."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 import onnxpatch
 from onnxpatch.formulas.proof_cases import computing
 from onnxpatch.onnxfile.int64_extremes import compare_extremes
+from onnxpatch.onnxfile.runtime_forms import compute_without_kernel
 
 EDGES = [0, 1, 7, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**63 - 1]
 X = torch.tensor([EDGES, [-x for x in reversed(EDGES)], [7] * 9, EDGES[::-1]])
@@ -62,3 +63,32 @@ def test_other_dtypes_are_left(dtype: int, changed: int, tmp_path: Path) -> None
     assert compare_extremes(file) == changed
     assert (file.read_bytes() == before) is (changed == 0)
     onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+
+
+def in_float64(x: torch.Tensor, half: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = torch.arange(half.shape[0]) // 2
+    return torch.erf(x).asin(), half.index_add(0, rows, half), x.mean(-1)
+
+
+@pytest.mark.exports
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_an_operator_without_a_kernel_is_computed_in_float32(exporter: str, tmp_path: Path) -> None:
+    args, axes = (torch.rand(4, 3, dtype=torch.float64), torch.randn(4, 3).half()), ({0: "b"},) * 2
+    report = onnxpatch.export(
+        computing(in_float64), args, tmp_path / "m.onnx", exporter=exporter, dynamic_shapes=axes, attempts="asked"
+    )
+    said = " ".join(report.notes)
+    assert report.ok and all(op in said for op in ("Erf in float32", "Asin in float32", "Scatter"))
+    # What has a kernel stays in float64.
+    graph = onnx.load(tmp_path / "m.onnx").graph
+    mean = next(node for node in graph.node if node.op_type == "ReduceMean")
+    assert mean.input[0] == graph.input[0].name
+
+
+@pytest.mark.exports
+def test_another_error_changes_nothing(tmp_path: Path) -> None:
+    torch.onnx.export(torch.nn.ReLU(), (torch.randn(2),), str(tmp_path / "m.onnx"), dynamo=False)
+    before = (tmp_path / "m.onnx").read_bytes()
+    for said in ("two nodes with the same name", "Could not find an implementation for Relu(14) node"):
+        assert compute_without_kernel(tmp_path / "m.onnx", said) == ""
+    assert onnx.load(tmp_path / "m.onnx") == onnx.load_from_string(before)
