@@ -147,6 +147,7 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--every", type=int, default=1, help="one model in so many")
     parser.add_argument("--again", action="store_true", help="the models that the table names")
+    parser.add_argument("--resume", action="store_true")
     parser.add_argument("--without", nargs="*", default=[])
     asked = parser.parse_args()
     path = RESULTS / f"ablation_{asked.exporter}.md"

@@ -52,7 +52,7 @@ def truth(file: Path, subject: Subject, branches: bool) -> str:
     # Two draws of few elements may agree by chance: a graph that draws is run again.
     often = _DRAWS if drawing(graph.proto) else 1
     for args in (one for one in subject.inputs for _ in range(often)):
-        values = Inputs(subject.model, args).values()
+        values = Inputs(subject.model, args).as_given()
         answer = Eager(subject.model, first).ask(values)
         assert answer.outputs is not None, answer.error
         told = subject.reference if branches else None

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
 
-from onnxpatch.decisions.functions_run import is_conditional
+from onnxpatch.decisions.functions_run import instructions_of, is_conditional
 from onnxpatch.decisions.if_rules.source import tree_of
 
 Way = tuple[int, bool]  # (offset of a jump, whether it jumped)
@@ -196,7 +196,7 @@ def _answer(name: str, test: ast.expr, jumped: bool) -> bool:
 
 def _jumps_with_tests(source: Source, code: CodeType) -> Iterator[tuple[int, str, ast.expr]]:
     """(offset, name, the test) of each conditional jump whose test is known."""
-    instructions = list(dis.get_instructions(code))
+    instructions = instructions_of(code)
     if not hasattr(code, "co_positions"):
         yield from _by_lines(source, instructions)
         return

@@ -25,6 +25,12 @@ _SHORT = 160  # bytes of code, which are some thirty instructions
 OUTSIDE = -1  # the number of whoever called the model itself
 
 
+@functools.lru_cache(maxsize=2048)
+def instructions_of(code: CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions of a code object, which several readers ask for."""
+    return tuple(dis.get_instructions(code))
+
+
 @dataclass(eq=False)
 class Function:
     """One code object of the model's.
@@ -59,7 +65,7 @@ class Function:
 
     def __post_init__(self) -> None:
         line, start, name = self.code.co_firstlineno, -1, ""
-        instructions = list(dis.get_instructions(self.code))
+        instructions = instructions_of(self.code)
         for one, following in zip(instructions, [*instructions[1:], None], strict=True):
             line = instruction_line(one) or line
             if one.opname == "EXTENDED_ARG":
@@ -91,7 +97,7 @@ class Function:
         count = self.code.co_argcount + self.code.co_kwonlyargcount
         places = self.code.co_varnames[count : count + bool(self.code.co_flags & 4)]
         count += len(places)
-        stored = {one.argval for one in dis.get_instructions(self.code) if one.opname == "STORE_FAST"}
+        stored = {one.argval for one in instructions_of(self.code) if one.opname == "STORE_FAST"}
         keys = self.code.co_varnames[count : count + bool(self.code.co_flags & 8)]
         return *(name for name in places if name not in stored), *keys
 

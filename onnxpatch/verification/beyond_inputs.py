@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ast
 import datetime
-import dis
 import os
 import random
 import time
@@ -26,7 +25,7 @@ from onnxpatch.decisions.code_run import CodeRun, found, is_global
 from onnxpatch.decisions.conditionals import Source, source_of
 from onnxpatch.decisions.definitions import GROWING, stored
 from onnxpatch.decisions.dependence import Dependence
-from onnxpatch.decisions.functions_run import Function
+from onnxpatch.decisions.functions_run import Function, instructions_of
 from onnxpatch.decisions.sides_taken import SidesTaken
 from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.eager import Answer, Eager
@@ -37,6 +36,7 @@ _OF_THE_CLOCK = frozenset(("now", "utcnow", "today"))
 _CACHES = frozenset(("cache", "lru_cache"))
 _SLEEPS = frozenset(("sleep", "tzset", "struct_time"))
 _HOMES = frozenset((os, time, datetime, datetime.datetime, datetime.date, random, numpy, numpy.random))
+_WRITING = frozenset(("STORE_GLOBAL", "STORE_ATTR", "STORE_SUBSCR", "IS_OP"))
 _KEEPS = "keeps for the next call"
 Lines = Mapping[int, Collection[int]]
 
@@ -143,7 +143,9 @@ def _place(function: Function, node: Any) -> str:
 def _read_outside(functions: Sequence[Function], lines: Lines) -> Iterator[tuple[str, str]]:
     """(kind, what and where) of each read of the clock and the like, and of what classes and modules keep."""
     loading = {one: _loads_such(one) for one in functions}
-    for function, source, node in _nodes(functions, lines):
+    # The search through a source takes longer.
+    told = [one for one in functions if loading[one] or _writes_or_asks(one)]
+    for function, source, node in _nodes(told, lines):
         place = f"{function.code.co_filename}:{getattr(node, 'lineno', 0)}"
         if name := _changed_outside(function, source, node):
             yield _KEEPS, f"{name} ({place})"
@@ -155,10 +157,16 @@ def _read_outside(functions: Sequence[Function], lines: Lines) -> Iterator[tuple
 
 
 def _loads_such(function: Function) -> bool:
-    """Whether what a function loads may be of a kind: the search through its source takes longer."""
-    imports = any(one.opname == "IMPORT_NAME" for one in dis.get_instructions(function.code))
+    """Whether what a function loads may be of a kind."""
+    imports = any(one.opname == "IMPORT_NAME" for one in instructions_of(function.code))
     loaded = (function.globals.get(name) for name in function.code.co_names)
     return imports or any(one in _HOMES or _kind(one) for one in loaded if isinstance(one, Hashable))
+
+
+def _writes_or_asks(function: Function) -> bool:
+    """Whether its code writes into anything, or asks for identity."""
+    names = {one.opname for one in instructions_of(function.code)}
+    return bool(_WRITING & names) or not GROWING.isdisjoint(function.code.co_names)
 
 
 def _kind(one: object) -> str:

@@ -26,6 +26,7 @@ _DENORMAL = 1e-30  # below this float32 loses digits, and runtimes flush to zero
 # a twentieth of the column is no rounding if it is also a tenth of what the whole output is allowed.
 _COLUMN, _SHARE = 0.05, 0.1
 _COARSE = {"float16", "bfloat16"}  # rounding of the large columns reaches the small ones
+_FEW = 8  # elements, of which noise may look like a factor
 _CHANNELS = 256  # more columns than these are features, not quantities of their own
 
 
@@ -110,7 +111,19 @@ def _floats(
         if absolute <= tolerance * largest:
             reason = f"relative error {absolute / largest:.3g}, which is much in a column of small numbers"
         return _first(head, wrong, want, got, reason)
+    factor = _factor(want[finite], got[finite])
+    if head.dtype not in _COARSE and abs(factor - 1) > _SHARE * tolerance:
+        return _first(head, error == absolute, want, got, f"{factor:.5g} times eager's throughout, no rounding")
     return head
+
+
+def _factor(want: np.ndarray[Any, Any], got: np.ndarray[Any, Any]) -> float:
+    """By what all numbers are multiplied, if nearly all of the difference comes of that; 1 elsewhere."""
+    if want.size < _FEW or np.ptp(np.abs(want)) <= _COLUMN * np.abs(want).max():
+        return 1.0  # of numbers that are alike, any difference is one factor
+    factor = float(np.dot(want, got) / np.dot(want, want))
+    rest = float(np.linalg.norm(got - factor * want))
+    return factor if rest < _COLUMN * abs(factor - 1) * float(np.linalg.norm(want)) else 1.0
 
 
 def _wrong_columns(

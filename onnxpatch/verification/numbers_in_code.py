@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.decisions.functions_run import Function, instruction_line
+from onnxpatch.decisions.functions_run import Function, instruction_line, instructions_of
 
 _CHOOSING = frozenset((
     "range", "split", "chunk", "get", "isclose", "allclose", "searchsorted", "bucketize", "digitize", "bisect",
@@ -106,7 +106,7 @@ def _loaded(function: Function, attributes: Mapping[str, list[object]]) -> Itera
     As far as it is known without running it.
     """
     line, found, asking, making, indexes = 0, list[tuple[int, object, bool]](), set[int](), set[int](), False
-    instructions = list(dis.get_instructions(function.code))
+    instructions = instructions_of(function.code)
     for one, following in zip(instructions, [*instructions[1:], None], strict=True):
         line = instruction_line(one) or line
         asking |= {line} if _asks(one) else set()

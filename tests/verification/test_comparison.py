@@ -92,6 +92,14 @@ def test_a_column_of_small_numbers_has_its_own_bound() -> None:
         assert compare("y", want.permute(axes), rounded.permute(axes).numpy()).ok
 
 
+def test_one_factor_is_told_from_noise_of_its_size() -> None:
+    want, noise = torch.randn(4, 8), torch.randn(4, 8)
+    assert "1.0003 times eager" in compare("y", want, want * 1.0003).reason
+    assert compare("y", want, want + 3e-4 * noise / noise.abs().max() * want.abs().max()).ok
+    assert compare("y", torch.ones(4, 8), torch.full((4, 8), 1.0003)).ok
+    assert compare("y", want, want * 1.00003).ok
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_in_half_precision_the_large_columns_round_into_the_small_ones(dtype: torch.dtype) -> None:
     large, small = torch.rand(9, 4) * 100, torch.rand(9, 1)
