@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import dis
 import functools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
@@ -229,7 +229,7 @@ def _end(node: ast.expr) -> tuple[int, int]:
     return node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
 
 
-def _by_lines(source: Source, instructions: list[dis.Instruction]) -> Iterator[tuple[int, str, ast.expr]]:
+def _by_lines(source: Source, instructions: Sequence[dis.Instruction]) -> Iterator[tuple[int, str, ast.expr]]:
     """Where Python keeps no columns (3.10): the tests of a line in their order, if it has as many jumps."""
     jumps: dict[int, list[dis.Instruction]] = {}
     line = 0

@@ -152,7 +152,7 @@ def _read_outside(functions: Sequence[Function], lines: Lines) -> Iterator[tuple
         elif _asks_for_one(function, node):
             yield "asks whether two inputs are one tensor", place
         elif loading[function] and (kind := _kind(found(function, source, node))):
-            yield kind, place
+            yield from [(kind, place)] if not _runs_once(functions, function) else ()
     yield from ((_KEEPS, f"what functools.cache has ({place})") for place in _cached(functions))
 
 
@@ -223,6 +223,12 @@ def _is_cached(source: Source | None) -> bool:
     decorators = getattr(source.tree, "decorator_list", ()) if source is not None else ()
     parts = (part for one in decorators for part in ast.walk(one))
     return any(_CACHES & {getattr(part, "id", ""), getattr(part, "attr", "")} for part in parts)
+
+
+def _runs_once(functions: Sequence[Function], one: Function) -> bool:
+    """Whether functools.cache keeps what it found, as in checks of what is installed: no call reads it again."""
+    callers = [functions[number] for number, _ in one.callers if number >= 0]
+    return any(of and all(_is_cached(source_of(each.code)) for each in of) for of in ([one], callers))
 
 
 def _asks_for_one(function: Function, node: ast.AST) -> bool:
