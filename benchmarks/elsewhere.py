@@ -44,6 +44,7 @@ FILES = {
 FOLDERS = {
     "decoder (Llama)": ("tests.exporters.test_caches", "llama"),
     "encoder-decoder (BART)": ("tests.exporters.test_caches", "bart"),
+    "speech (Whisper)": ("examples.generation", "whisper"),
     "images and text (LLaVA)": ("tests.test_vision_language", "llava"),
 }
 GENERATORS = ("onnxruntime-genai", "optimum")
@@ -112,6 +113,7 @@ def compared(files: Callable[[], Iterator[tuple[str, Any]]], runtimes: dict[str,
 
 # ------------------------------------------------------------------ tokens
 PROMPTS = ([[5, 6, 7, 8]], [[9]], [[5, 6, 7, 8], [9, 10, 11, 12]])
+CLIPS = tuple(np.random.default_rng(0).standard_normal((n, 16, 80), np.float32) for n in (1, 2))  # 16 mel bands
 STEPS = 24
 
 
@@ -137,17 +139,27 @@ def from_optimum(folder: Path, ids: Any, beams: int) -> Any:
     ).numpy()
 
 
+def from_optimum_speech(folder: Path, clips: Any, beams: int) -> Any:
+    from optimum.onnxruntime import ORTModelForSpeechSeq2Seq
+
+    model = ORTModelForSpeechSeq2Seq.from_pretrained(folder, use_io_binding=False)
+    answer = model.generate(input_features=torch.tensor(clips), max_new_tokens=STEPS, num_beams=beams).numpy()
+    # Whisper's own generate leaves out the token that it starts from.
+    return np.concatenate([np.full((len(clips), 1), model.config.decoder_start_token_id), answer], 1)
+
+
 STARTED = {"decoder_start_token_id": 2, "forced_bos_token_id": None, "forced_eos_token_id": None}
 
 
 def same_tokens(run: Callable[[Path, Any, int], Any], folder: Path) -> str:
     session = onnxpatch.GenerationSession(folder)
-    decoder = (folder / "model.onnx").exists()
-    for prompt in PROMPTS:
+    decoder, speech = (folder / "model.onnx").exists(), run is from_optimum_speech
+    for prompt in CLIPS if speech else PROMPTS:
         for beams in (1, 3):
             ids = np.array(prompt)
-            more: dict[str, Any] = {} if decoder else STARTED
-            want = session.generate(ids, max_new_tokens=STEPS, num_beams=beams, **more)
+            more: dict[str, Any] = {} if decoder or speech else STARTED
+            given = {"input_features": ids} if speech else {"input_ids": ids}
+            want = session.generate(**given, max_new_tokens=STEPS, num_beams=beams, **more)
             got = run(folder, ids, beams)
             if got.shape != want.shape or (got != want).any():
                 return f"other tokens at batch {len(ids)}, {beams} beams: {got.tolist()} for {want.tolist()}"[:200]
@@ -159,6 +171,7 @@ def tokens(folder: Path) -> dict[str, Answer]:
     for name, module, run, kinds in (
         ("onnxruntime-genai", "onnxruntime_genai", from_genai, ("llama",)),
         ("optimum", "optimum.onnxruntime", from_optimum, ("llama", "bart")),
+        ("optimum", "optimum.onnxruntime", from_optimum_speech, ("whisper",)),
     ):
         try:
             importlib.import_module(module)
@@ -181,8 +194,8 @@ def page(rows: dict[str, Answer]) -> str:
     head = ["# Where the kit's files are right", "",
             "Each file is compared with its unpatched model at sizes and data that the export never saw; of a folder, "
             "each of its files.",
-            "onnxruntime-genai and optimum: 24 tokens from three prompts, greedy and with 3 beams, against those of "
-            "`model.generate`.", "",
+            "onnxruntime-genai and optimum: 24 tokens from three prompts (of speech, two batches of sounds), greedy "
+            "and with 3 beams, against those of `model.generate`.", "",
             "| kind | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]  # fmt: skip
     short = ("right", "same tokens", "")
     cells = {kind: [row.get(column, "") for column in columns] for kind, row in rows.items()}

@@ -57,18 +57,19 @@ def test_example(name):
 
 
 @pytest.mark.slow  # four files, proven, and eager's own pipeline at two sizes
-def test_a_diffusion_pipeline_as_one_folder_makes_the_images_of_eager(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("denoiser", ["unet", "transformer"])
+def test_a_diffusion_pipeline_as_one_folder_makes_the_images_of_eager(denoiser, tmp_path, capsys, monkeypatch):
     pytest.importorskip("diffusers", reason="the example exports a pipeline of diffusers")
-    monkeypatch.setattr(sys, "argv", ["diffusion_folder.py", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["diffusion_folder.py", str(tmp_path), *["dit"][: denoiser == "transformer"]])
     # Here, since diffusers imports torchvision, whose operators the tests may have to declare.
     runpy.run_path(str(ROOT / "examples/diffusion_folder.py"), run_name="__main__")
     printed = capsys.readouterr().out
-    assert len(re.findall(r"(text_encoder|unet|vae_encoder|vae_decoder): right", printed)) == 4
+    assert len(re.findall(r"(text_encoder|unet|transformer|vae_encoder|vae_decoder): right", printed)) == 4
     errors = [float(one) for one in re.findall(r"4 steps, 2 images of \d+ x \d+: error (\S+)", printed)]
     assert len(errors) == 2
     assert max(errors) < 1e-3
     files = {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.onnx")}
-    assert files == {f"{part}/model.onnx" for part in ("text_encoder", "unet", "vae_encoder", "vae_decoder")}
+    assert files == {f"{part}/model.onnx" for part in ("text_encoder", denoiser, "vae_encoder", "vae_decoder")}
 
 
 @pytest.mark.slow  # a time

@@ -121,8 +121,9 @@ def _of_wrong(
     report = error.report if isinstance(error.report, Report) else None
     first = report.first_wrong() if report is not None else None
     text = first.sentence() if first else str(error).splitlines()[0]
-    # At the example the graph has the very branch that eager takes: what is wrong there is something else.
-    elsewhere = first is not None and first.kind not in ("example", "loading")
+    # At the example the graph has the very branch that eager takes: what is wrong there is something else. A file that
+    # no runtime loads may have a size of that branch, and nodes that take any.
+    elsewhere = first is not None and (first.kind != "example" or first.stage == "loading")
     # Of `len(x)` no comparison is recorded, so loops and branches on sizes are looked for in the code.
     by_size = kinds.LOOPS | {kinds.BRANCH_SIZE}
     branch = (
