@@ -27,6 +27,7 @@ _LONGEST = 400  # characters of the exporter's message
 _HINTS = re.compile(
     r"\s*(?:For more information, run with|For extended logs|If you suspect the guard was triggered|\(unhinted: ).*|"
     r"Found the following conflicts between user-specified ranges and inferred ranges from model tracing:[\s-]*|"
+    r",? ?please report a bug to PyTorch\.?|"
     r"\s*\[Caused by the value .*?'\.?\](?=\s)|\n\s*Inputs:\n.*",
     re.S,
 )
@@ -52,6 +53,8 @@ _REMEDIES = {
     "with ==, or keep that dimension fixed",
     "nsupported attribute type": "; an operator takes a list of fixed numbers here, and a number computed from a size "
     "is in it: keep that dimension fixed, or compute with a tensor in place of the list",
+    "TraceTypeManual.cpp": "; a list of fixed numbers is asked for here, and one of them is computed from a size, as "
+    "in torchao's layers with dynamic activations: export with exporter='dynamo'",
     "alias_analysis.cpp": "; a function of torch got arguments in the trace that none of its forms takes, a flag in "
     "place of a number for instance: convert them before the call, or export with exporter='dynamo'",
 }
