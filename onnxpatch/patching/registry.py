@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.patching.proof import Proof
 from onnxpatch.patching.when import ANY_TORCH_FUNCTION, When
+from onnxpatch.process import process_lock
 
 _JOINED = ("exporters", "requires", "calls", "accepts", "bodies", "subclasses", "by_name")
 _GONE = {
@@ -115,7 +116,8 @@ class Registry:
 
     def __init__(self, discover: bool = False) -> None:
         self._patches: dict[str, Patch] = {}
-        self._undiscovered = discover
+        self._undiscovered, self._loading = discover, False
+        self._lock = process_lock()
         self.failures: dict[str, str] = {}
 
     def register(self, patch: Patch) -> None:
@@ -148,14 +150,17 @@ class Registry:
     def _discover(self) -> None:
         if not self._undiscovered:
             return
-        # Before the loading, since a patch's file may read the registry itself.
-        self._undiscovered = False
-        package = importlib.import_module("onnxpatch.patches")
-        # walk_packages imports packages too, and would end at an error there; `_load` has noted it by then.
-        for info in pkgutil.walk_packages(package.__path__, "onnxpatch.patches.", onerror=lambda name: None):
-            self._load(info.name, functools.partial(importlib.import_module, info.name))
-        for entry in metadata.entry_points(group=ENTRY_POINTS):
-            self._load(f"entry point {entry.name}", entry.load)
+        with self._lock:  # another thread that reads it first waits for all of them
+            if self._loading:  # a patch's file may read the registry itself
+                return
+            self._loading = True
+            package = importlib.import_module("onnxpatch.patches")
+            # walk_packages imports packages too, and would end at an error there; `_load` has noted it by then.
+            for info in pkgutil.walk_packages(package.__path__, "onnxpatch.patches.", onerror=lambda name: None):
+                self._load(info.name, functools.partial(importlib.import_module, info.name))
+            for entry in metadata.entry_points(group=ENTRY_POINTS):
+                self._load(f"entry point {entry.name}", entry.load)
+            self._undiscovered = False
 
     def _load(self, name: str, load: Callable[[], object]) -> None:
         # A file that cannot be imported must not disable the others; the plan shows the error.

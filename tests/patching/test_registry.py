@@ -1,6 +1,8 @@
 import re
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 import torch
@@ -132,3 +134,21 @@ def test_a_parameter_that_patch_never_had_is_refused(registry):
 def test_no_patch_of_ours_is_declared_in_the_old_way():
     run = "import onnxpatch; assert [*onnxpatch.REGISTRY]; assert not onnxpatch.REGISTRY.failures"
     subprocess.run([sys.executable, "-W", "error:patch(:DeprecationWarning", "-c", run], check=True)
+
+
+def test_threads_that_read_the_registry_first_at_once_find_all_of_it(monkeypatch):
+    registry, begun, loaded, seen = onnxpatch.Registry(discover=True), threading.Event(), [], []
+
+    def load(name, _):
+        begun.set()
+        time.sleep(0.005)
+        loaded.append(name)
+
+    monkeypatch.setattr(registry, "_load", load)
+    first = threading.Thread(target=lambda: list(registry))
+    first.start()
+    assert begun.wait(10)
+    list(registry)
+    seen += loaded
+    first.join()
+    assert seen == loaded
