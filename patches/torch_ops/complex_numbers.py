@@ -58,7 +58,9 @@ def complex_as_pairs(original: object, *args: object, **kwargs: object) -> objec
             continue
         made = operator_of(value)
         if made and not traced_from(value, stored):
-            raise RefusedError(f"{made} has no ONNX form: no ONNX operator computes its complex result")
+            raise RefusedError(
+                f"{made} has no ONNX form, since no ONNX operator computes its complex result: compute it outside"
+            )
     return complex_call(original, *args, **kwargs)
 
 
