@@ -83,7 +83,7 @@ def result_bytes(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     operands = [*_tensors((*args, *kwargs.values()))]
     if any(one.is_nested for one in operands):  # they have no one shape; the encoder layers of torch use them
         return float(sum(one.numel() * max(8, one.element_size()) for one in operands))
-    named = _BY_VALUES.get(getattr(operator, "__name__", ""))
+    named = _BY_CALL.get(getattr(operator, "__name__", ""))
     if named is not None:
         schema = operator._schema
         return named({**dict(zip((argument.name for argument in schema.arguments), args, strict=False)), **kwargs})
@@ -152,7 +152,7 @@ def _form(one: Any) -> Any:
     return tuple(map(_form, one)) if isinstance(one, list | tuple) else (type(one), one)
 
 
-# ------------------------------------------------------------------ operators whose results' sizes are values
+# ------------------------------------------------------------------ the bytes of a call's results
 def _range(call: Mapping[str, Any]) -> float:
     start, end, step = call.get("start", 0), call["end"], call.get("step", 1)
     return 8.0 * abs((float(end) - float(start)) / (float(step) or math.inf))
@@ -176,7 +176,34 @@ def _selected(call: Mapping[str, Any]) -> float:
     return float(torch.count_nonzero(chosen)) * values.element_size()
 
 
-_BY_VALUES: dict[str, Callable[[Mapping[str, Any]], float]] = {
+def _of_matrices(call: Mapping[str, Any]) -> float:
+    return float(call["mat1"].shape[0] * call["mat2"].shape[1] * call["mat1"].element_size())
+
+
+def _of_norm(call: Mapping[str, Any]) -> float:
+    """The input's own size, and a mean and a deviation of each row, channel or group."""
+    x = call["input"]
+    if "group" in call:
+        groups = call["N"] * call["group"]
+    else:
+        groups = x.numel() // max(1, math.prod(call["normalized_shape"])) if "normalized_shape" in call else x.shape[1]
+    return float(x.numel() * x.element_size() + 2 * groups * max(4, x.element_size()))
+
+
+def _of_attention(call: Mapping[str, Any]) -> float:
+    query = call["query"]
+    rows = query.numel() // max(1, query.shape[-1])  # each has a sum
+    return float(rows * (call["value"].shape[-1] * query.element_size() + max(4, query.element_size())))
+
+
+_BY_CALL: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    # Their own rules for shapes are Python functions of torch, which take milliseconds.
+    "addmm.default": _of_matrices,
+    "native_layer_norm.default": _of_norm,
+    "native_batch_norm.default": _of_norm,
+    "native_group_norm.default": _of_norm,
+    "_scaled_dot_product_flash_attention_for_cpu.default": _of_attention,
+    # Values decide how large the result is.
     "arange.default": _range,
     "arange.start": _range,
     "arange.start_step": _range,

@@ -39,6 +39,7 @@ class Scopes:
 
     def __init__(self) -> None:
         self._definitions: dict[ast.AST, dict[str, list[Definition]]] = {}
+        self._bindings: dict[tuple[ast.AST, str], tuple[ast.AST | None, Sequence[Definition]]] = {}
 
     def definitions(self, scope: ast.AST) -> dict[str, list[Definition]]:
         """What `definitions` finds, read once."""
@@ -51,6 +52,11 @@ class Scopes:
 
         (the `for` part, ()) of a comprehension's own name; (None, ()) where no function around assigns it.
         """
+        if (node, name) not in self._bindings:
+            self._bindings[node, name] = self._bound(node, name, parents)
+        return self._bindings[node, name]
+
+    def _bound(self, node: ast.AST, name: str, parents: Parents) -> tuple[ast.AST | None, Sequence[Definition]]:
         trail, scope = [node], parents.get(node)
         while scope is not None:
             if isinstance(scope, _COMPREHENSIONS):

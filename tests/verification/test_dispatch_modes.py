@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from onnxpatch._torch import kernel_checks
 from onnxpatch._torch.dispatch_modes import CountedRun
 from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.inputs.leaves import Inputs
@@ -90,3 +91,25 @@ def test_an_example_that_reaches_such_an_operator_is_probed_within_its_operands(
 def _ctc(targets: Tensor) -> Tensor:
     scores = torch.zeros(10, 2, 5).log_softmax(-1)
     return torch.nn.functional.ctc_loss(scores, targets, T([10, 10]), T([3, 3]))
+
+
+MAPS, SIX = torch.randn(2, 6, 5, 4), torch.ones(6)
+ATEN = torch.ops.aten
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("operator", "args"),
+    [
+        (ATEN.addmm.default, (torch.ones(8), torch.ones(4, 6), torch.ones(6, 8))),
+        (ATEN.native_layer_norm.default, (MAPS, [5, 4], None, None, 1e-5)),
+        (ATEN.native_batch_norm.default, (MAPS, SIX, SIX, SIX, SIX, True, 0.1, 1e-5)),
+        (ATEN.native_group_norm.default, (MAPS, SIX, SIX, 2, 6, 20, 3, 1e-5)),
+        (ATEN._scaled_dot_product_flash_attention_for_cpu.default, (MAPS, MAPS, MAPS)),
+    ],
+)
+def test_bytes_that_have_a_formula_are_those_of_the_operators_own_rule(operator: Any, args: Any, dtype: Any) -> None:
+    given = [one.to(dtype) if isinstance(one, Tensor) else one for one in args]
+    made = operator(*given)
+    found = sum(one.nbytes for one in (made if isinstance(made, tuple) else (made,)) if isinstance(one, Tensor))
+    assert found <= kernel_checks.result_bytes(operator, given, {}) <= 1.1 * found
