@@ -5,6 +5,7 @@
     names of sizes         left out      where they do not hold at every size: `_merges`
     bfloat16 on the CPU    in float32    MatMul(x, w) becomes Cast(MatMul(Cast(x), Cast(w)))
     an operator's float64  in float32    the same, of Erf, InstanceNormalization, ...: where the runtime names it
+    x[:, a:b] of int32     in int64      where a is int32 and b int64, since the ends of a Slice have one dtype
 
 `up(down(x)) + x` adds sizes 2*((n - 1)//2) + 2 and n. The dynamo exporter takes them for equal and calls all that
 follows by one of the two. Eager accepts n = 1, where x is broadcast, and there the names are false. onnxruntime shares
@@ -43,10 +44,11 @@ _BROADCASTING = frozenset({
 })  # fmt: skip
 Shape = tuple["int | str", ...]
 _LARGE = 16 << 20
-_FLOAT, _FLOAT16, _FLOAT64, _COMPLEX = 1, 10, 11, {14, 15}
+_FLOAT, _INT64, _FLOAT16, _FLOAT64, _COMPLEX = 1, 7, 10, 11, {14, 15}
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (\w+)\(|type is not supported with (\w+) |(\w+) operator does not support "
 )
+_TWO_DTYPES = re.compile(r"Type parameter \(Tind\) of Optype \((\w+)\) bound to different types")
 # What moves values without a look at them, and what has other graphs inside: for these there are kernels.
 _MOVES = {
     "Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "Flatten", "Gather", "GatherElements", "GatherND",
@@ -123,17 +125,41 @@ def compute_in_float32(file: str | os.PathLike[str], tensors: Iterable[torch.Ten
 
 
 def compute_without_kernel(file: str | os.PathLike[str], said: str) -> str:
-    """Put casts around the nodes of the operator that onnxruntime has no kernel for in float64 or float16.
+    """Put casts around the nodes of the operator that onnxruntime has no kernel for in float64 or float16, or before
+    those that count places in two dtypes.
 
     said: the runtime's error. Returns what was done, for a note; "" where the error is another one.
     """
-    missing = _NO_KERNEL.search(" ".join(said.split()))
+    said = " ".join(said.split())
+    if mixed := _TWO_DTYPES.search(said):
+        with edited(file) as proto:
+            count = _places_in_int64(proto.graph, value_types(proto), mixed[1])
+        return f"{mixed[1]} takes int64 places, which were of two dtypes; casts: {count}" if count else ""
+    missing = _NO_KERNEL.search(said)
     if missing is None:
         return ""
     op = next(filter(None, missing.groups()))
     with edited(file) as proto:
         count = _cast(proto.graph, value_types(proto), itertools.count(), op)
     return f"{op} in float32, since onnxruntime's CPU has no kernel for its dtype: {count} nodes" if count else ""
+
+
+def _places_in_int64(graph: GraphProto, types: Mapping[str, int], op: str) -> int:
+    """Put a Cast before every input of such nodes, behind the first, that is not known to be int64."""
+    from onnx import helper
+
+    done, made = 0, []
+    for node in graph.node:
+        done += sum(_places_in_int64(one.g, types, op) for one in node.attribute if one.HasField("g"))
+        for place, name in enumerate(node.input) if node.op_type == op else ():
+            if place and name and types.get(name) != _INT64:
+                node.input[place] = f"{node.output[0]}_place_{place}"
+                made.append(helper.make_node("Cast", [name], [node.input[place]], node.input[place], to=_INT64))
+                done += 1
+        made.append(node)
+    del graph.node[:]
+    graph.node.extend(made)
+    return done
 
 
 def _casts_to_it(file: str | os.PathLike[str]) -> bool:

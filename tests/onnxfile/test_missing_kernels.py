@@ -1,4 +1,4 @@
-"""What onnxruntime's kernels cannot: extremes of int64 from 2**31 on, an operator's float64 or float16."""
+"""What onnxruntime's kernels cannot: int64 from 2**31 on, float64 or float16 of an operator, ends of two dtypes."""
 
 from __future__ import annotations
 
@@ -92,3 +92,19 @@ def test_another_error_changes_nothing(tmp_path: Path) -> None:
     for said in ("two nodes with the same name", "Could not find an implementation for Relu(14) node"):
         assert compute_without_kernel(tmp_path / "m.onnx", said) == ""
     assert onnx.load(tmp_path / "m.onnx") == onnx.load_from_string(before)
+
+
+def between_int32(x: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    least = torch.min(torch.tensor(3), counts[0])
+    return x[:, 1 : counts[0]], x[:, least : x.shape[1]], x[:, : counts[1] : 2]
+
+
+@pytest.mark.exports
+def test_slices_between_two_dtypes_are_between_int64(tmp_path: Path) -> None:
+    counts = [torch.tensor(one, dtype=torch.int32) for one in ([3, 1], [2, 4], [1, 9])]
+    x, axes = torch.randn(2, 9), ({1: "t"}, None)
+    more = [(x[:, :6], counts[1]), (x[:, :5], counts[2])]
+    report = onnxpatch.export(
+        computing(between_int32), (x, counts[0]), tmp_path / "m.onnx", exporter="trace", dynamic_shapes=axes, data=more
+    )
+    assert report.ok and "Slice takes int64 places, which were of two dtypes; casts: " in "".join(report.notes)
