@@ -26,7 +26,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.text import told_when_late
 from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.runtime import load_graphs
-from onnxpatch.onnxfile.runtime_forms import compute_in_float32, compute_without_kernel, forget_merged_sizes
+from onnxpatch.onnxfile.runtime_forms import cast_what_is_refused, compute_in_float32, forget_merged_sizes
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.patched import patched
 from onnxpatch.patching.forward_state import Snapshot
@@ -197,8 +197,8 @@ def _on_the_cpu(shared: ExportContext) -> bool:
 
 
 def _cast_around(exported: Exported, said: str, report: Report, shared: ExportContext) -> bool:
-    """Whether the operator that the runtime has no kernel for has casts around it now; the report gets a note of it."""
-    note = compute_without_kernel(exported.path, said) if _on_the_cpu(shared) else ""
+    """Whether what the runtime refuses for its dtype has casts around it now; the report gets a note of it."""
+    note = cast_what_is_refused(exported.path, said) if _on_the_cpu(shared) else ""
     report.notes.extend([note] if note else [])
     return bool(note)
 

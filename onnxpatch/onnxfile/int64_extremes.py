@@ -44,11 +44,11 @@ def compare_extremes(file: str | os.PathLike[str]) -> int:
             return 0
     # What the file says at once may be too much; the dtype of every value is a second's work for a large one.
     proto, count = load_graph(Path(file)), 0
-    if not _found(proto, None) or not _found(proto, value_types(proto)):
+    if not _found(proto, None) or not _found(proto, types := value_types(proto)):
         return 0
     with edited(file) as proto:
         constants = UseDef(proto)
-        for graph, names in _found(proto, value_types(proto)):
+        for graph, names in _found(proto, types):
             made = {node.output[0]: _written(node, constants) for node in graph.node if node.output[0] in names}
             nodes = [one for node in graph.node for one in made.get(node.output[0]) or [node]]
             del graph.node[:]

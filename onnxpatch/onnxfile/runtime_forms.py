@@ -124,9 +124,9 @@ def compute_in_float32(file: str | os.PathLike[str], tensors: Iterable[torch.Ten
         return _cast(proto.graph, value_types(proto), itertools.count())
 
 
-def compute_without_kernel(file: str | os.PathLike[str], said: str) -> str:
-    """Put casts around the nodes of the operator that onnxruntime has no kernel for in float64 or float16, or before
-    those that count places in two dtypes.
+def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:
+    """Put casts around what onnxruntime refuses for its dtype: an operator without a kernel for float64 or float16, or
+    one whose places are of two dtypes.
 
     said: the runtime's error. Returns what was done, for a note; "" where the error is another one.
     """

@@ -13,7 +13,7 @@ import torch
 import onnxpatch
 from onnxpatch.formulas.proof_cases import computing
 from onnxpatch.onnxfile.int64_extremes import compare_extremes
-from onnxpatch.onnxfile.runtime_forms import compute_without_kernel
+from onnxpatch.onnxfile.runtime_forms import cast_what_is_refused
 
 EDGES = [0, 1, 7, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**63 - 1]
 X = torch.tensor([EDGES, [-x for x in reversed(EDGES)], [7] * 9, EDGES[::-1]])
@@ -90,7 +90,7 @@ def test_another_error_changes_nothing(tmp_path: Path) -> None:
     torch.onnx.export(torch.nn.ReLU(), (torch.randn(2),), str(tmp_path / "m.onnx"), dynamo=False)
     before = (tmp_path / "m.onnx").read_bytes()
     for said in ("two nodes with the same name", "Could not find an implementation for Relu(14) node"):
-        assert compute_without_kernel(tmp_path / "m.onnx", said) == ""
+        assert cast_what_is_refused(tmp_path / "m.onnx", said) == ""
     assert onnx.load(tmp_path / "m.onnx") == onnx.load_from_string(before)
 
 
