@@ -70,7 +70,7 @@ def prove(
         return ProofOutcome("refused", after=str(after))
     problem = after.problem or _past_bounds(after) or changed(proof, exporter, patch)
     if problem:
-        return ProofOutcome("failed", after=problem)
+        return ProofOutcome("failed", after=problem.partition("\n")[0])
     if exporter not in (*proof.fails, *proof.leaner, *proof.slower):
         return ProofOutcome("proven", after=str(after))
     # Last, since an export without the patch tells nothing where the patch itself fails.

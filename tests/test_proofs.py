@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.diagnosis.proof_trial import ProofTrial
+from onnxpatch.diagnosis.proof_trial import ProofTrial, tried
 from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.prove import prove
 from tests import tiers, without_patch
@@ -201,6 +201,14 @@ def test_a_recorded_export_gives_the_verdict_that_a_new_one_gives():
     assert prove(patch, "trace", before=known).status == prove(patch, "trace").status == "proven"
     assert prove(patch, "trace", before=ProofTrial(None, 3)).status == "obsolete"
     assert prove(patch, "trace", before=ProofTrial("refused: another cause")).status == "unexplained"
+
+
+@pytest.mark.exports
+def test_a_sentence_has_the_first_line_of_an_error_and_a_reason_is_looked_for_in_the_one_underneath_too():
+    case = onnxpatch.Proof(halves, tried_inputs, fails=("trace",), reason="opset version 18 is not supported$")
+    trial = tried(case, "trace")
+    assert re.search(case.reason, trial.problem) and trial.problem.count("\n") == 1
+    assert str(trial) == trial.problem.splitlines()[0] and str(trial).count("aten::frac") == 1
 
 
 # ---- what runs the proofs: stand-ins for torch.frac, which the TorchScript exporter refuses

@@ -22,6 +22,7 @@ import torch
 from onnxpatch._torch.cond import BY_DATA, MADE_UP, free_symbols, operations
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.function_modes import tracing_paused
+from onnxpatch._torch.kernel_checks import sized_by_data
 from onnxpatch._torch.traced_shapes import ARITHMETIC, FakeResults, declared_extent, declared_size, result_shape
 from onnxpatch.process import undone
 
@@ -48,12 +49,8 @@ _BY_DATA = frozenset(
 _HANDS_ON = frozenset(
     ("prim::ListConstruct", "prim::TupleConstruct", "prim::ListUnpack", "prim::TupleUnpack", "prim::NumToTensor")
 )
-_CHOOSES = frozenset(
-    f"aten::{name}" for name in (
-        "masked_select", "nonzero", "nonzero_numpy", "argwhere", "repeat_interleave", "bincount", "unique_consecutive",
-        "_unique", "_unique2", "unique_dim", "unique_dim_consecutive", "tensor_split",
-    )
-)  # fmt: skip
+# Those that torch does not tag: some made of others.
+_CHOOSES = frozenset(("aten::nonzero_numpy", "aten::tensor_split", "aten::repeat_interleave"))
 
 
 class _UnknownError(Exception):
@@ -350,8 +347,7 @@ def _marks(operator: Any) -> bool:
 
     It may change their shape (`unsqueeze_`), or torch remembers a size that depends on data on them (`nonzero`).
     """
-    by_data = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
-    return bool(operator._schema.is_mutable) or not by_data.isdisjoint(operator.tags)
+    return bool(operator._schema.is_mutable) or sized_by_data(operator)
 
 
 def _operator(node: Any) -> Any:
@@ -373,4 +369,4 @@ def _may_choose(node: Any) -> bool:
     if kind == "aten::index":
         places = (one.type() for one in list(node.inputs())[1].node().inputs())
         return any(one.kind() == "TensorType" and one.scalarType() not in ("Long", "Int") for one in places)
-    return kind in _CHOOSES or not (kind.startswith("aten::") or kind in _HANDS_ON)
+    return kind not in _HANDS_ON and (kind in _CHOOSES or sized_by_data(_operator(node)))

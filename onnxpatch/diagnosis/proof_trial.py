@@ -39,7 +39,8 @@ TOLERANCE = 1e-4  # of a float32 output: largest error, as a share of its larges
 
 @dataclass(frozen=True)
 class ProofTrial:
-    """One export of the proof's case. problem: why it is refused or wrong, or None.
+    """One export of the proof's case. problem: why it is refused or wrong, or None; below its first line, the error
+    underneath.
 
     seconds: processor time of the export. memory: the largest intermediate value at the example, in bytes for each
     byte of inputs, outputs and weights. run: runs the file at the last input. eager_fails: the model itself cannot run
@@ -54,7 +55,7 @@ class ProofTrial:
     eager_fails: bool = False
 
     def __str__(self) -> str:
-        return f"right, {self.nodes} nodes" if self.problem is None else self.problem
+        return f"right, {self.nodes} nodes" if self.problem is None else self.problem.partition("\n")[0]
 
 
 @process_state_kept()
@@ -74,7 +75,7 @@ def tried(
     try:
         wanted = _eager(model, examples)
     except Exception as error:  # an operator that eager has not in this dtype; a library with other arguments
-        return ProofTrial(f"refused: eager itself: {_one_line(error)}", eager_fails=True)
+        return ProofTrial(f"refused: eager itself: {_two_lines(error)}", eager_fails=True)
     patches = [*(REGISTRY[name] for name in proof.beside), *([patch] if patch else [])]
     with OutFile() as out, torch.no_grad():
         # Processor time: other work on the machine must not fail a proof.
@@ -86,7 +87,7 @@ def tried(
             with _patched_by(patches, request):
                 export(request, out.path)
         except OnnxpatchError as error:
-            return ProofTrial(f"refused: {_one_line(error)}")
+            return ProofTrial(f"refused: {_two_lines(error)}")
         seconds = time.process_time() - start
         try:
             trial = ProofTrial("no runtime")
@@ -96,7 +97,7 @@ def tried(
                     break
             return trial
         except OnnxpatchError as error:
-            return ProofTrial(f"not run: {_one_line(error)}")
+            return ProofTrial(f"not run: {_two_lines(error)}")
 
 
 def _patched_by(patches: Sequence[Patch], request: ExportRequest) -> contextlib.AbstractContextManager[object]:
@@ -145,9 +146,9 @@ def _eager(model: torch.nn.Module, examples: Sequence[Args]) -> list[list[torch.
         return [flatten_output(copy.deepcopy(model)(*copy.deepcopy(args))) for args in examples]
 
 
-def _one_line(error: Exception) -> str:
-    """What onnxpatch says of an export that failed, in one line, with the error underneath."""
-    return " ".join(f"{error} {error.__cause__ or ''}".split())[:2000]
+def _two_lines(error: Exception) -> str:
+    """What onnxpatch says of an export that failed, in one line, and the error underneath in another."""
+    return "\n".join(" ".join(str(one).split())[:2000] for one in (error, error.__cause__) if one)
 
 
 @process_state_kept()

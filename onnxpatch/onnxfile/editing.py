@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxpatch.onnxfile.graph import all_nodes
+from onnxpatch.onnxfile.graph import all_nodes, inner_graphs
 from onnxpatch.onnxfile.mapped_weights import is_large, take_in, without_weights
 
 if TYPE_CHECKING:
@@ -143,9 +143,20 @@ def drop_unread(graph: GraphProto) -> None:
     idle = {name for node in dropped for name in node.input} - wanted - {one.name for one in graph.input}
     _drop(graph.value_info, gone)
     _drop(graph.initializer, idle)
-    nodes = list(reversed(kept))
+    _set_nodes(graph, reversed(kept))
+
+
+def rewrite(graph: GraphProto, written: Callable[[NodeProto], Sequence[NodeProto]]) -> int:
+    """Put the nodes that `written` gives for a node in its place, where it gives any. Returns how often it does."""
+    found = [(node, written(node)) for node in graph.node]
+    _set_nodes(graph, (one for node, new in found for one in new or (node,)))
+    return sum(bool(new) for _, new in found)
+
+
+def _set_nodes(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
+    kept = list(nodes)
     del graph.node[:]
-    graph.node.extend(nodes)
+    graph.node.extend(kept)
 
 
 def _drop(repeated: Any, names: set[str]) -> None:
@@ -156,8 +167,8 @@ def _drop(repeated: Any, names: set[str]) -> None:
 
 def _read_by(node: NodeProto) -> set[str]:
     """The values that a node and its inner graphs read."""
-    inner = (one for attribute in node.attribute if attribute.HasField("g") for one in all_nodes(attribute.g))
-    return {name for one in (node, *inner) for name in one.input}
+    within = (one for graph in inner_graphs(node) for one in all_nodes(graph))
+    return {name for one in (node, *within) for name in one.input}
 
 
 @contextlib.contextmanager

@@ -56,9 +56,22 @@ def all_nodes(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
     """Every node of a graph and of the graphs in its nodes' attributes (If, Loop, Scan)."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from all_nodes(inner)
+        for inner in inner_graphs(node):
+            yield from all_nodes(inner)
+
+
+def all_graphs(graph: GraphProto) -> Iterator[GraphProto]:
+    """A graph, and those inside it: each before its nodes are looked at, so that they may be replaced."""
+    yield graph
+    for node in graph.node:
+        for inner in inner_graphs(node):
+            yield from all_graphs(inner)
+
+
+def inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
+    """The graphs in a node's attributes."""
+    for attribute in node.attribute:
+        yield from (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
 
 
 def narrowed(proto: ModelProto) -> bool:
@@ -71,8 +84,8 @@ def unfed_outputs(proto: ModelProto) -> list[str]:
     """The outputs that no input has a part in: they are constants, computed when the file was made."""
     fed = {value.name for value in proto.graph.input} - {one.name for one in proto.graph.initializer}
     for node in proto.graph.node:
-        graphs = (one for attribute in node.attribute for one in (attribute.g, *attribute.graphs))
-        if any(name in fed for one in (node, *(n for graph in graphs for n in all_nodes(graph))) for name in one.input):
+        within = (one for graph in inner_graphs(node) for one in all_nodes(graph))
+        if any(name in fed for one in (node, *within) for name in one.input):
             fed.update(node.output)
     return [value.name for value in proto.graph.output if value.name not in fed]
 

@@ -10,13 +10,15 @@ Extremes of sizes, positions and flags are left as they are: smaller, and right 
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxpatch.onnxfile.editing import UseDef, edited
+from onnxpatch.onnxfile.editing import UseDef, edited, rewrite
+from onnxpatch.onnxfile.graph import inner_graphs
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.onnxfile.runtime_forms import value_types
 
@@ -49,11 +51,7 @@ def compare_extremes(file: str | os.PathLike[str]) -> int:
     with edited(file) as proto:
         constants = UseDef(proto)
         for graph, names in _found(proto, types):
-            made = {node.output[0]: _written(node, constants) for node in graph.node if node.output[0] in names}
-            nodes = [one for node in graph.node for one in made.get(node.output[0]) or [node]]
-            del graph.node[:]
-            graph.node.extend(nodes)
-            count += sum(map(bool, made.values()))
+            count += rewrite(graph, functools.partial(_written, names, constants))
     return count
 
 
@@ -88,7 +86,7 @@ class _Walk:
     def _is_extreme(self, node: NodeProto) -> bool:
         """Whether it is one of int64 data; learns what the node makes."""
         read = set(node.input[::2] if node.op_type in _BY_POSITIONS else node.input)
-        for inner in (one.g for one in node.attribute if one.HasField("g")):
+        for inner in inner_graphs(node):
             self.through(inner)
             read.update(one.name for one in inner.output)
         if node.op_type in _SMALL or not read & self.data:
@@ -110,8 +108,10 @@ class _Walk:
 
 
 # ------------------------------------------------------------------ the nodes
-def _written(node: NodeProto, constants: UseDef) -> list[NodeProto]:
-    """The nodes in place of one; none where it reduces over axes that are not known."""
+def _written(names: set[str], constants: UseDef, node: NodeProto) -> list[NodeProto]:
+    """The nodes in place of one of `names`; none for others, and where it reduces over axes that are not known."""
+    if node.output[0] not in names:
+        return []
     new = _Nodes(node)
     if node.op_type.startswith("Reduce"):
         new.reduced(constants)

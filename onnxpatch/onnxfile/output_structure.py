@@ -25,6 +25,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, MutableSequ
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxpatch.onnxfile.editing import edited
+from onnxpatch.onnxfile.graph import all_graphs, all_nodes, inner_graphs
 from onnxpatch.onnxfile.metadata import parse_json
 from onnxpatch.onnxfile.tree import Plain, Tree, checked_tree
 
@@ -168,12 +169,9 @@ def _replace_name(names: MutableSequence[str], old: str, new: str) -> None:
 
 def names_in_subgraphs(node: NodeProto) -> Iterator[str]:
     """The names that the subgraphs of a node read or return."""
-    for attribute in node.attribute:
-        for inner in attribute.g.node if attribute.HasField("g") else ():
-            yield from inner.input
-            yield from names_in_subgraphs(inner)
-        if attribute.HasField("g"):
-            yield from (output.name for output in attribute.g.output)
+    for graph in inner_graphs(node):
+        yield from (name for inner in all_nodes(graph) for name in inner.input)
+        yield from (output.name for within in all_graphs(graph) for output in within.output)
 
 
 def read(metadata: Mapping[str, str], outputs: Collection[str]) -> Tree | None:

@@ -29,13 +29,13 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from onnxpatch.onnxfile.editing import edited
-from onnxpatch.onnxfile.graph import all_nodes
+from onnxpatch.onnxfile.editing import edited, rewrite
+from onnxpatch.onnxfile.graph import all_graphs, all_nodes
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.onnxfile.runtimes.interface import BFLOAT16
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import ModelProto, NodeProto, ValueInfoProto
 
 _BROADCASTING = frozenset({
     "Add", "Sub", "Mul", "Div", "Mod", "Pow", "PRelu", "Min", "Max", "Sum", "Mean", "And", "Or", "Xor", "Equal",
@@ -121,7 +121,7 @@ def compute_in_float32(file: str | os.PathLike[str], tensors: Iterable[torch.Ten
         return 0
     with edited(file) as proto:
         _repair_numbers(proto)
-        return _cast(proto.graph, value_types(proto), itertools.count())
+        return _cast(proto)
 
 
 def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:
@@ -133,33 +133,32 @@ def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:
     said = " ".join(said.split())
     if mixed := _TWO_DTYPES.search(said):
         with edited(file) as proto:
-            count = _places_in_int64(proto.graph, value_types(proto), mixed[1])
-        return f"{mixed[1]} takes int64 places, which were of two dtypes; casts: {count}" if count else ""
+            count = _places_in_int64(proto, mixed[1])
+        return f"{mixed[1]} takes int64 places, which were of two dtypes; nodes: {count}" if count else ""
     missing = _NO_KERNEL.search(said)
     if missing is None:
         return ""
     op = next(filter(None, missing.groups()))
     with edited(file) as proto:
-        count = _cast(proto.graph, value_types(proto), itertools.count(), op)
+        count = _cast(proto, op)
     return f"{op} in float32, since onnxruntime's CPU has no kernel for its dtype: {count} nodes" if count else ""
 
 
-def _places_in_int64(graph: GraphProto, types: Mapping[str, int], op: str) -> int:
+def _places_in_int64(proto: ModelProto, op: str) -> int:
     """Put a Cast before every input of such nodes, behind the first, that is not known to be int64."""
     from onnx import helper
 
-    done, made = 0, []
-    for node in graph.node:
-        done += sum(_places_in_int64(one.g, types, op) for one in node.attribute if one.HasField("g"))
+    types = value_types(proto)
+
+    def written(node: NodeProto) -> list[NodeProto]:
+        before = []
         for place, name in enumerate(node.input) if node.op_type == op else ():
             if place and name and types.get(name) != _INT64:
                 node.input[place] = f"{node.output[0]}_place_{place}"
-                made.append(helper.make_node("Cast", [name], [node.input[place]], node.input[place], to=_INT64))
-                done += 1
-        made.append(node)
-    del graph.node[:]
-    graph.node.extend(made)
-    return done
+                before.append(helper.make_node("Cast", [name], [node.input[place]], node.input[place], to=_INT64))
+        return [*before, node] if before else []
+
+    return sum(rewrite(graph, written) for graph in all_graphs(proto.graph))
 
 
 def _casts_to_it(file: str | os.PathLike[str]) -> bool:
@@ -195,38 +194,29 @@ def value_types(proto: ModelProto) -> dict[str, int]:
 
     inferred = onnx.shape_inference.infer_shapes(proto)
     found: dict[str, int] = {}
-
-    def read(graph: GraphProto) -> None:
+    for graph in all_graphs(inferred.graph):
         found.update({one.name: one.data_type for one in graph.initializer})
         for value in (*graph.input, *graph.output, *graph.value_info):
             found[value.name] = value.type.tensor_type.elem_type
-        for node in graph.node:
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    read(attribute.g)
-
-    read(inferred.graph)
     return found
 
 
-def _cast(graph: GraphProto, types: dict[str, int], numbers: Iterator[int], op: str = "") -> int:
+def _cast(proto: ModelProto, op: str = "") -> int:
     """op: an operator without kernel for float64 and float16; left out, all nodes of bfloat16 are cast."""
-    done, nodes = 0, list(graph.node)
-    wide: dict[str, str] = {}  # by the name of a value: that of its float32
-    made: list[NodeProto] = []
-    for node in nodes:
-        done += sum(_cast(one.g, types, numbers, op) for one in node.attribute if one.HasField("g"))
+    types, numbers = value_types(proto), itertools.count()
+
+    def written(node: NodeProto) -> list[NodeProto]:
         kinds = {BFLOAT16} if not op else {_FLOAT16, _FLOAT64} if op == node.op_type else set()
         narrow = {name: types[name] for name in (*node.input, *node.output) if types.get(name) in kinds}
         adds = any(one.name == "reduction" and one.s != b"none" for one in node.attribute)
-        if (node.op_type in _MOVES and not adds) or not narrow:
-            made.append(node)
-        else:
-            made += _in_float32(node, narrow, wide, numbers)
-            done += 1
-    del graph.node[:]
-    graph.node.extend(made)
-    return done
+        moves = node.op_type in _MOVES and not adds
+        return [] if moves or not narrow else _in_float32(node, narrow, wide, numbers)
+
+    count = 0
+    for graph in all_graphs(proto.graph):
+        wide: dict[str, str] = {}  # by the name of a value: that of its float32
+        count += rewrite(graph, written)
+    return count
 
 
 def _in_float32(
