@@ -74,8 +74,8 @@ def _qualified(target: object) -> str:
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
 
 
-def torchscript_symbolics() -> dict[str, int]:
-    """{"aten::gelu": lowest opset of its symbolic} of the TorchScript exporter; {} where torch moved them."""
+def torchscript_symbolics() -> dict[str, list[int]]:
+    """{"aten::gelu": opsets that have a symbolic of their own} of the TorchScript exporter; {} where torch moved it."""
     # Where newer versions of torch have them, then where older ones do.
     for home, written in (("torch.onnx._internal.torchscript_exporter",) * 2, ("torch.onnx._internal", "torch.onnx")):
         try:
@@ -87,7 +87,8 @@ def torchscript_symbolics() -> dict[str, int]:
             if module.name.startswith("symbolic_opset"):
                 importlib.import_module(f"{written}.{module.name}")
         groups = {name: registry.get_function_group(name) for name in registry.all_functions()}
-        return {name: group.get_min_supported() for name, group in groups.items() if group is not None}
+        opsets = {name: getattr(group, "_functions", ()) for name, group in groups.items() if group is not None}
+        return {name: sorted(known) for name, known in opsets.items() if known}
     return {}
 
 

@@ -17,19 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import torch
-
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.bounded_files import Bounds, without_small_sizes
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.one_attempt import Proven
-from onnxpatch.diagnosis.operator_support import in_torchscript, translated_by_dynamo
+from onnxpatch.attempts.what_to_type import TITLE, what_to_type
 from onnxpatch.diagnosis.proposals import fewest
 from onnxpatch.errors import ExportError, VerificationError
-from onnxpatch.exporters.exported import OUT_OF_TORCH
 from onnxpatch.exporters.request import OpsetNotWritten
-from onnxpatch.messages.text import WIDTH
 from onnxpatch.results.checks import attempt_lines
 from onnxpatch.results.report import Report
 from onnxpatch.results.report_text import headline, shown, text
@@ -89,23 +85,6 @@ def _plain_is_hopeless(failed: Sequence[Failure]) -> bool:
     return any(one.on_data for one in patched) or any(one.kind == "wrong" or one.operator for one in untouched)
 
 
-_WHY = "onnxpatch.doctor(model, ...) names the smallest part at fault and tries what would help"
-_TITLE = "next: "
-_SCRIPTED = (
-    "onnxpatch.export(module, ...) with the nn.Module that was scripted: no patch acts in compiled code, and no part "
-    "of it can be exported alone"
-)
-
-_QUANTIZED_DYNAMICALLY = (
-    "export the float model, then onnxruntime.quantization.quantize_dynamic('m.onnx', 'int8.onnx'): layers that "
-    "torch quantized dynamically have no ONNX form"
-)
-_OTHER_KERNELS = (
-    "export(..., check=False), then onnxpatch.verify(..., compare='cosine'): the layers are quantized, and a runtime's "
-    "own kernels of whole numbers round and saturate in another way"
-)
-
-
 def first_right(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds | None) -> Proven | None:
     """Make attempts until one is right. Returns it; None if no other attempt can help.
 
@@ -140,7 +119,7 @@ def refusal(
 
     exporters, bounds: as `first_right` had them.
     """
-    error, results, advice = log.error, log.results(), _what_to_type(log, exporters, bounds)
+    error, results, advice = log.error, log.results(), what_to_type(log, exporters, bounds)
     assert error is not None
     error.attempts = tuple(results) if len(results) > 1 else ()
     error.found, error.advice = str(error.args[0]), advice
@@ -156,65 +135,8 @@ def refusal(
             f"{len(results)} attempts were made, and none is right:",
             *(f"  {one}" for one in attempt_lines(results, str(error.args[0]))),
         ]
-    error.args = ("\n".join([str(error.args[0]), *map(shown, tried), f"{_TITLE}{advice}"]), *error.args[1:])
+    error.args = ("\n".join([str(error.args[0]), *map(shown, tried), f"{TITLE}{advice}"]), *error.args[1:])
     return error
-
-
-def _what_to_type(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds | None) -> str:
-    """The calls, the most promising first, as many as a line has room for.
-
-    exporters: those that were tried; none where one attempt was asked for.
-    """
-    if compiled := _of_compiled_code(log.shared.request.model, getattr(log.error, "report", None) is not None):
-        return compiled
-    first, report = log.first, getattr(log.error, "report", None)
-    if bounds is None and isinstance(report, Report) and report.right_within:
-        narrow = first.call(log.shared.request, narrow=True)
-        return _first_that_fit(f"{narrow} delivers the file for the sizes at which it is right")
-    if not log.shared.several:
-        if log.failed and log.failed[0].branch and not (first.branches or first.plain):
-            return _first_that_fit(f"{replace(first, branches=True).call(log.shared.request)} exports both branches")
-        return _first_that_fit("the same call without attempts='asked' goes on with other ways")
-    if OUT_OF_TORCH in str(getattr(log.error, "args", ("",))[0]):
-        return "write what NumPy computes there with torch's functions"
-    operator = next((one.operator for one in log.failed if one.operator), "")
-    return _first_that_fit(call) if (call := _by_the_other(first, exporters, operator)) else _WHY
-
-
-def _by_the_other(first: Attempt, exporters: Sequence[Exporter], operator: str) -> str:
-    """What the exporter that was not tried may do; "" where both were."""
-    # The trace exporter is no way out for torch.jit.script's errors, nor for itself.
-    if first.exporter == "dynamo" and "trace" not in exporters:
-        if operator and not in_torchscript(operator):
-            return f"neither exporter has an ONNX form of {operator}: compute it outside of the model"
-        return "onnxpatch.export(model, ..., exporter='auto') goes on with the trace exporter"
-    if first.exporter != "trace" or "dynamo" in exporters:
-        return ""
-    if translated_by_dynamo(operator):
-        return f"onnxpatch.export(model, ..., exporter='dynamo'): that exporter translates {operator}"
-    return "" if operator else "onnxpatch.export(model, ..., exporter='auto') tries the dynamo exporter as well"
-
-
-def _of_compiled_code(model: torch.nn.Module, wrong: bool) -> str:
-    """What to do about a model whose code no exporter can read, or no runtime computes as torch; "" for others."""
-    if isinstance(model, torch.jit.ScriptModule):
-        return _SCRIPTED
-    if wrong and _quantized_program(model):
-        return _OTHER_KERNELS
-    dynamic = any(".quantized.dynamic" in type(part).__module__ for part in model.modules())
-    return _QUANTIZED_DYNAMICALLY if dynamic else ""
-
-
-def _quantized_program(model: torch.nn.Module) -> bool:
-    """Whether it is a program that torch has quantized (PT2E)."""
-    programs = (part for part in model.modules() if isinstance(part, torch.fx.GraphModule))
-    return any(str(node.target).startswith("quantized_decomposed") for one in programs for node in one.graph.nodes)
-
-
-def _first_that_fit(call: str) -> str:
-    """The call, and the doctor's where the line has room for it."""
-    both = f"{call}; {_WHY}"
-    return both if len(_TITLE + both) <= WIDTH else call
 
 
 _TRIES = 8  # exports at most

@@ -64,7 +64,7 @@ def operators() -> dict[str, Operator]:
             status = "decomposed"
         used = _onnx_operators(translations.get(name, ()))
         # The TorchScript exporter's symbolics are registered without an overload.
-        found[name] = Operator(name, status, symbolics.get(name.partition(".")[0]), used)
+        found[name] = Operator(name, status, min(symbolics.get(name.partition(".")[0], ()), default=None), used)
     return found
 
 
@@ -100,15 +100,19 @@ def translated_by_dynamo(name: str) -> bool:
     return any(key.partition(".")[0] == name for key in _tables()[0])
 
 
-def in_torchscript(name: str) -> bool:
-    """Whether the TorchScript exporter has a symbolic of an operator, or of the one that it is part of (`_name`)."""
+def torchscript_opsets(name: str) -> list[int]:
+    """The opsets for which the TorchScript exporter has a symbolic of its own, ascending; [] where it has none.
+
+    name: of an operator, or of the inner one that it calls (`_name`).
+    """
     bare = name.removeprefix("torch.ops.").removeprefix("aten").lstrip(".:").partition(".")[0]
-    return any(f"aten::{one}" in _tables()[2] for one in (bare, bare.lstrip("_")))
+    found = (_tables()[2].get(f"aten::{one}") for one in (bare, bare.lstrip("_")))
+    return next(filter(None, found), [])
 
 
 @functools.cache
-def _tables() -> tuple[dict[str, list[Translation]], set[str], dict[str, int]]:
-    """(translations by name, names with a decomposition, lowest opset of a symbolic by name without overload)."""
+def _tables() -> tuple[dict[str, list[Translation]], set[str], dict[str, list[int]]]:
+    """(translations by name, names with a decomposition, opsets with a symbolic by name without overload)."""
     return (
         operator_tables.onnx_translations(),
         operator_tables.onnx_decompositions(),

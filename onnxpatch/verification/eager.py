@@ -15,6 +15,7 @@ from onnxpatch._torch import pytree
 from onnxpatch._torch.dispatch_modes import CountedRun, TooLarge
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.decisions.sides_taken import SidesTaken, Taken
+from onnxpatch.decisions.watched_run import watched_run
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied, each
@@ -219,7 +220,7 @@ class Eager:
         if not recorded or isinstance(self.model, torch.jit.ScriptModule):
             yield
             return
-        with self.sides.run() as self._taken:
+        with watched_run(self.sides) as self._taken:
             yield
 
     def _count(self, values: Sequence[object]) -> None:

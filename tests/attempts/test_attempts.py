@@ -151,6 +151,26 @@ def test_what_to_type_where_numpy_computes(exporter: onnxpatch.Exporter, advice:
     assert str(caught.value).splitlines()[-1].startswith(f"next: {advice}")
 
 
+class Lower(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tril(x)
+
+
+class MaskedBits(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.bitwise_and(x.long(), 3)
+
+
+@pytest.mark.parametrize(("model", "opset"), [(Lower(), 14), (MaskedBits(), 18)], ids=["tril", "bitwise_and"])
+def test_what_to_type_where_the_opset_is_too_low(model: nn.Module, opset: int, tmp_path: Path) -> None:
+    with pytest.raises(onnxpatch.ExportError) as caught:
+        onnxpatch.export(model.eval(), X, exporter="trace", opset_version=12)
+    typed = str(caught.value).splitlines()[-1].removeprefix("next: ").partition(": ")[0]
+    file = tmp_path / "m.onnx"
+    report = eval(typed.replace("...", "X, file"), {"onnxpatch": onnxpatch, "model": model, "X": X, "file": file})
+    assert report.ok and report.opset == opset
+
+
 def test_auto_takes_the_other_exporter(tmp_path: Path) -> None:
     class Traceable(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -59,13 +59,13 @@ def main() -> None:
     conditionals = load("decisions.conditionals")
     load("decisions.choice_outcomes")
     load("decisions.choices")
-    recorder = load("decisions.sides_taken")
-    record = recorder.SidesTaken()
+    record = load("decisions.sides_taken").SidesTaken()
+    watched_run = load("decisions.watched_run").watched_run
     answers: dict[tuple[int, str], set[bool]] = {}
     lines: set[int] = set()
     chosen: dict[str, set[str]] = {}
     for args in ((1, 0, 0), (1, 1, 9), (0, 0, 4)):
-        with record.run() as taken:
+        with watched_run(record) as taken:
             asked(*args)
         source = conditionals.source_of(record.functions[0].code)
         for one in record.functions:
