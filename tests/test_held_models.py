@@ -116,6 +116,33 @@ def program() -> Any:
     return torch.export.export(Encoder().eval(), X, dynamic_shapes=({0: torch.export.Dim("rows")},))
 
 
+def in_inference_mode() -> Any:
+    with torch.inference_mode():
+        return Encoder().eval()
+
+
+class OfAClass:
+    model = Encoder().eval()
+
+    @classmethod
+    def encode(cls, x: torch.Tensor) -> torch.Tensor:
+        return cls.model.encode(x)
+
+
+class Delegating(Encoder):
+    """Makes an object in its forward that asks another for what it has not, before that is there too."""
+
+    class Helper:
+        def __init__(self, held: Any) -> None:
+            self.held = held
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.held, name)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.Helper(self).encode(x)
+
+
 def function() -> Any:
     model, head = Encoder().eval(), nn.Linear(8, 2)
     return lambda x: head(model.encode(x))
@@ -124,7 +151,10 @@ def function() -> Any:
 HELD: dict[str, Any] = {
     "program": program,
     "module of a program": lambda: program().module(),
+    "module of a program, compiled": lambda: torch.compile(program().module()),
+    "module of a program as a part": lambda: Parts(program().module()),
     "function": function,
+    "method of a class": lambda: OfAClass.encode,
     "method": lambda: Encoder().eval().encode,
     "partial": lambda: functools.partial(Encoder().eval().encode, scale=3.0),
     "DataParallel": lambda: nn.DataParallel(Encoder().eval()),
@@ -132,6 +162,8 @@ HELD: dict[str, Any] = {
     "part in inference mode": lambda: Parts(Behind()).eval(),
     "scripted part": lambda: Parts(scripted()).eval(),
     "traced part": lambda: Parts(torch.jit.trace(Encoder().eval(), X)).eval(),
+    "made in inference mode": in_inference_mode,
+    "helper that delegates": lambda: Delegating().eval(),
     "LoRA": lambda: Parts(LowRank(nn.Linear(4, 8))).eval(),
     "LoRA, merged": lambda: Parts(LowRank(nn.Linear(4, 8)).merge()).eval(),
     "training, the same in eval": Encoder,
@@ -243,7 +275,7 @@ class Functional(Encoder):
         (lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), "'1', a BatchNorm1d"),
         (Functional, "its forward"),
         (lambda: Encoder(0.5).encode, "'model.dropout'"),
-        (lambda: torch.export.export(Encoder(0.5), X), "its forward"),
+        (lambda: torch.export.export(Encoder(0.5), X), "'program', a GraphModule"),
     ],
 )
 def test_another_output_in_eval_is_refused(held: Any, where: str) -> None:
@@ -251,12 +283,42 @@ def test_another_output_in_eval_is_refused(held: Any, where: str) -> None:
         onnxpatch.export(held(), X)
 
 
-def test_traced_modules_are_exported_by_trace() -> None:
+class Keyword(nn.Module):
+    """torch.export keeps lgamma as an operator, which no exporter translates."""
+
+    def forward(self, x: torch.Tensor, *, shift: torch.Tensor) -> torch.Tensor:
+        return (x.abs() + shift).lgamma()
+
+
+@pytest.mark.parametrize("exporter", QUICK)
+def test_a_program_with_a_keyword(exporter: str) -> None:
+    shift, shapes = {"shift": torch.rand(1)}, {"x": {0: torch.export.Dim("rows")}, "shift": {}}
+    held = torch.export.export(Keyword(), X, shift, dynamic_shapes=shapes)
+    assert onnxpatch.export(held, X, kwargs=shift, exporter=exporter, max_probes=4, attempts="asked").ok
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_traced_modules_are_exported_by_trace(frozen: bool) -> None:
     traced = torch.jit.trace(Encoder().eval(), X)
+    traced = torch.jit.freeze(traced) if frozen else traced
     with pytest.raises(onnxpatch.ScriptedModelError, match=r"exporter='auto' picks it"):
         onnxpatch.export(traced, X)
     report = onnxpatch.export(traced, X, dynamic_shapes=ROWS, exporter="auto", max_probes=4)
     assert report.ok and report.exporter == "trace"
+
+
+def test_within_inference_mode() -> None:
+    with torch.inference_mode():
+        assert onnxpatch.export(Encoder().eval(), X, dynamic_shapes=ROWS, exporter="dynamo", max_probes=2).ok
+        assert torch.is_inference_mode_enabled()
+
+
+def test_what_is_no_module_and_what_has_no_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(onnxpatch.InputError, match=r"not builtin_function_or_method: give a function that calls it"):
+        onnxpatch.export(torch.sigmoid, X)
+    monkeypatch.setattr(nn.Parameter, "full_tensor", None, raising=False)  # a DTensor has it
+    with pytest.raises(onnxpatch.InputError, match=r"shared out among processes \(linear.weight and 1 more\)"):
+        onnxpatch.export(Encoder().eval(), X)
 
 
 def test_verify_takes_them_too(tmp_path: Path) -> None:

@@ -141,8 +141,9 @@ def _captured(function: Callable[..., Any], values: Sequence[Tensor]) -> fx.Grap
 
 
 def operator_name(target: Any) -> str | None:
-    """The name of an operator, without namespace and overload: "sum". None of another function."""
-    return target._schema.name.rpartition("::")[2] if isinstance(target, torch._ops.OpOverload) else None
+    """The name of an operator of torch, without namespace and overload: "sum". None of another function or library."""
+    namespace, _, name = target._schema.name.partition("::") if isinstance(target, torch._ops.OpOverload) else ("",) * 3
+    return name if namespace in ("aten", "prims") else None
 
 
 def _writes(target: object) -> bool:

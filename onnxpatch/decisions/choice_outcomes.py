@@ -228,7 +228,7 @@ def _is_left_as_it_is(value: object) -> bool:
 
 
 def _is_tensor(value: object) -> TypeGuard[Any]:
-    return hasattr(value, "untyped_storage")  # without torch, which this module is loaded without
+    return hasattr(type(value), "untyped_storage")  # without torch, which this module is loaded without
 
 
 def _is_known(part: tuple[ast.AST, Callable[[dict[str, Any]], Any] | None], names: dict[str, Any]) -> bool:

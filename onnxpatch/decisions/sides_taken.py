@@ -178,16 +178,17 @@ class SidesTaken:
         """Note what the attributes of an object are that is no module, such as a cache's."""
         if self._kind(value) != "other" or isinstance(value, dict | list | tuple | set):
             return
-        held = [vars(value)] if hasattr(value, "__dict__") else []
+        held = [vars(value)] if type(value).__dictoffset__ else []
         for names in (*held, *(vars(cls) for cls in type(value).__mro__[:-1])):
             for name, one in list(names.items())[:_MOST_HELD]:
                 if not name.startswith("__") and not callable(one) and not isinstance(one, property):
                     self.attributes.setdefault(name, set()).add(self._kind(one))
 
     def _kind(self, value: object, depth: int = _DEEPEST) -> Kind:
-        if hasattr(value, "untyped_storage") or type(value).__module__ == "numpy":
+        # Its class is asked: an object may have a __getattr__ of its own, which fails before its __init__ has run.
+        if hasattr(type(value), "untyped_storage") or type(value).__module__ == "numpy":
             return "other" if self.is_own(value) else "tensor"
-        if hasattr(value, "_modules"):
+        if hasattr(type(value), "named_modules"):
             return "module"
         if isinstance(value, _PLAIN) or type(value).__module__ == "torch":  # a dtype, a device
             return "plain"

@@ -137,7 +137,7 @@ def _completed(model: Any, call: ModelExample, dynamic_axes: object) -> ModelExa
     """The caller's example; what it leaves open is taken from the model's own, if that declares one."""
     given, sizes_open = _given(call.args, call.kwargs), call.dynamic_shapes is None and dynamic_axes is None
     # A captured program has dynamic sizes of its own.
-    if given and not (sizes_open and isinstance(model, torch.fx.GraphModule)):
+    if given and not (sizes_open and isinstance(getattr(model, "program", None), torch.fx.GraphModule)):
         return call
     own = declared_example(model)
     if own is None:

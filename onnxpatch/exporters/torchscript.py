@@ -83,9 +83,8 @@ def call_torchscript(
         # The exporter's own trace knows no module but those of Python: torch.jit.trace takes both.
         target = torch.jit.trace(target, args, example_kwarg_inputs=None, check_trace=False, strict=False)
     # A captured program refuses to be set to eval, as torch does for the time of the trace.
-    mode: dict[str, Any] = {}
-    if isinstance(target, torch.fx.GraphModule):
-        target, mode = _Program(target), {"training": torch.onnx.TrainingMode.PRESERVE}
+    captured = any(isinstance(getattr(one, "graph", None), torch.fx.Graph) for one in target.modules())
+    mode: dict[str, Any] = {"training": torch.onnx.TrainingMode.PRESERVE} if captured else {}
     compiled = request.exporter == "script" or isinstance(target, torch.jit.ScriptModule)
     # input_names may go on with names for the parameters, which are no dynamic inputs.
     leaves, names = request.inputs.graph_leaves("trace"), request.trace_names()
@@ -124,17 +123,6 @@ def _put_back(target: Any) -> Iterator[None]:
 
     with undone(target.register_forward_hook(put_back).remove):
         yield
-
-
-class _Program(torch.nn.Module):
-    """Around a captured program, whose `graph` torch would take for one of TorchScript."""
-
-    def __init__(self, program: torch.fx.GraphModule) -> None:
-        super().__init__()
-        self.program = program
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.program(*args, **kwargs)
 
 
 def _least(request: ExportRequest) -> float:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from onnxpatch._torch import pytree
 from onnxpatch.inputs.dynamic_shapes import ShapesSpec
 from onnxpatch.inputs.leaves import ExampleArgs, Kwargs, signature
 
@@ -29,14 +30,18 @@ _FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 def as_module(model: object) -> Any:
     """The module to export for `model`; what has none comes back as it is.
 
-    A torch.export.ExportedProgram: its module, which declares the program's example and dynamic sizes. DataParallel and
-    DistributedDataParallel: the module in them. A function, a method, a functools.partial or an object with __call__: a
-    module that calls it, with the modules that it reaches as its parts, so that their patches apply.
+    A torch.export.ExportedProgram: a module that calls it, and declares its example and dynamic sizes. A torch.fx
+    graph, such as a program's `module()`: a module that calls it, since torch.export would run its nodes past all
+    patches. DataParallel and DistributedDataParallel: the module in them. A function, a method, a functools.partial or
+    an object with __call__: a module that calls it, with the modules that it reaches as its parts, so that their
+    patches apply.
     """
     if isinstance(model, torch.export.ExportedProgram):
         return _of_program(model)
     while isinstance(model, _WRAPPERS):
         model = model.module
+    if isinstance(model, nn.Module) and isinstance(getattr(model, "graph", None), torch.fx.Graph):
+        return _around(model)
     if isinstance(model, nn.Module | type) or not _in_python(model):
         return model
     return _calling(model)
@@ -49,11 +54,25 @@ def _in_python(value: object) -> bool:
 
 # ------------------------------------------------------------------ captured programs
 def _of_program(program: Any) -> nn.Module:
-    module: Any = program.module()
+    module: Any = _around(program.module())
     args, kwargs = program.example_inputs or ((), {})
     module.example_arguments = lambda: (args, kwargs)
     module.dynamic_shapes = lambda: _program_shapes(program)
     return module
+
+
+def _around(graph: Any) -> _Called:
+    taken = inspect.signature(getattr(graph, "_orig_mod", graph).forward)
+    spec = getattr(graph, "_in_spec", None)
+    keywords = pytree.tree_unflatten([None] * spec.num_leaves, spec)[1] if spec is not None else {}
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # The program refuses an argument that it was captured with as a keyword in any other form.
+        given = taken.bind(*args, **kwargs).arguments if keywords else {}
+        named = {name: given.pop(name) for name in keywords if name in given}
+        return graph(*given.values(), **named) if keywords else graph(*args, **kwargs)
+
+    return _called(graph.forward, call, {"program": graph})
 
 
 def _program_shapes(program: Any) -> dict[str, Any] | None:
@@ -78,14 +97,19 @@ class _Called(nn.Module):
 
 
 def _calling(function: Any) -> _Called:
+    return _called(function, _by_attribute(function), _parts(function))
+
+
+def _called(function: Any, call: Callable[..., Any], parts: Mapping[str, nn.Module]) -> _Called:
+    """function: what it is named after, and whose parameters it has; call: what it calls."""
+
     def forward(self: _Called, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
     # The exporters name inputs after the parameters of forward.
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     forward.__signature__ = inspect.Signature([me, *_parameters(function)])  # type: ignore[attr-defined]
-    parts = _parts(function)
-    made: _Called = type(_name(function), (_Called,), {"forward": forward})(_by_attribute(function), parts)
+    made: _Called = type(_name(function), (_Called,), {"forward": forward})(call, parts)
     made.training = any(part.training for part in parts.values())
     return made
 
@@ -157,7 +181,9 @@ def _held(value: Any) -> Iterator[tuple[str, object]]:
     if isinstance(value, functools.partial):
         yield from [("model", value.func), *(("argument", one) for one in value.args), *value.keywords.items()]
     elif isinstance(value, types.MethodType):
-        yield from [("model", value.__self__), ("function", value.__func__)]
+        owner = value.__self__  # of a classmethod the class
+        yield from vars(owner).items() if isinstance(owner, type) else [("model", owner)]
+        yield "function", value.__func__
     elif isinstance(value, types.FunctionType):
         yield from _used(value)
     elif isinstance(value, Mapping):

@@ -83,8 +83,10 @@ def other_in_eval(model: nn.Module) -> list[tuple[str, nn.Module]]:
 def _differs(module: Any) -> bool:
     if isinstance(module, fx.GraphModule):  # its mode is in the arguments of its nodes
         return any(_in_training(node) for node in module.graph.nodes)
-    if not module.training or isinstance(module, torch.jit.ScriptModule):
-        return module.training
+    if isinstance(module, torch.jit.ScriptModule):
+        return getattr(module, "training", False)  # a frozen one has no mode
+    if not module.training or "_orig_mod" in module._modules:  # one of torch.compile around another
+        return False
     if isinstance(module, _DROPOUT):
         return bool(module.p)
     if isinstance(module, _STATISTICS):
@@ -113,7 +115,7 @@ def _in_training(node: fx.Node) -> bool:
     if node.op != "call_function" or schema is None:
         return False
     given = dict(zip((one.name for one in schema.arguments), node.args, strict=False)) | node.kwargs
-    return any(given.get(name) is True for name in ("train", "training"))
+    return given.get("p") != 0 and any(given.get(name) is True for name in ("train", "training"))
 
 
 def offloaded(model: nn.Module) -> set[str]:
@@ -186,7 +188,8 @@ def _tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 @contextmanager
 def weights_brought(model: object, weights: str | os.PathLike[str] | None = None) -> Iterator[None]:
-    """While this is open, offloaded modules hold their weights, and their forward is the one below the hook.
+    """While this is open, offloaded modules hold their weights, and their forward is the one below the hook. Weights
+    that were made in inference mode, which no exporter takes, are tensors like others in the same memory.
 
     weights: a .safetensors file, or the .json index of several, which has what the model has on the meta device.
     """
@@ -196,14 +199,16 @@ def weights_brought(model: object, weights: str | os.PathLike[str] | None = None
         values = _in_files(model, weights) if weights is not None and isinstance(model, nn.Module) else {}
         for module in found if values else ():
             _fill(module, values, held)
+        normal: dict[int, torch.Tensor] = {}
         for module in found:
+            _fill(module, _normal(module, normal), held)
             away = _away(module)
             for name, meta, value in away:
                 path, _, own = name.rpartition(".")
                 owner = module.get_submodule(path)
                 store = owner._parameters if isinstance(meta, nn.Parameter) else owner._buffers
                 _put(held, store, own, _like(value, meta))
-            if away and "_old_forward" in vars(module):
+            if "_old_forward" in vars(module) and (away or hasattr(module._hf_hook, "prev_module_hook")):
                 _put(held, vars(module), "forward", vars(module)["_old_forward"])
         yield
     finally:
@@ -216,6 +221,18 @@ def _fill(module: nn.Module, values: dict[int, torch.Tensor], held: list[tuple[d
         for key, one in list(store.items()):
             if one is not None and id(one) in values:
                 _put(held, store, key, values[id(one)])
+
+
+def _normal(module: nn.Module, known: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """Adds to `known`, by the id, a tensor for each of the module's that was made in inference mode."""
+    for one in (*module._parameters.values(), *module._buffers.values()):
+        if one is None or id(one) in known or type(one) not in (torch.Tensor, nn.Parameter):
+            continue
+        if one.is_inference():
+            plain = torch.empty(0, dtype=one.dtype, device=one.device)
+            plain.set_(one.untyped_storage(), one.storage_offset(), one.shape, one.stride())
+            known[id(one)] = _like(plain, one)
+    return known
 
 
 def _put(held: list[tuple[dict[str, Any], str, Any]], store: dict[str, Any], key: str, value: object) -> None:

@@ -95,6 +95,7 @@ def refuse_no_module(model: object) -> None:
     """Raise InputError for a model that is no torch.nn.Module, or that torch cannot walk."""
     if not isinstance(model, torch.nn.Module):
         called = f"the class {model.__name__}: call it first" if isinstance(model, type) else type(model).__name__
+        called += ": give a function that calls it, lambda x: f(x)" if callable(model) and ":" not in called else ""
         raise InputError(f"model must be a torch.nn.Module, not {called}")
     for path, module in modules(model):
         if type(module).__hash__ is None:
@@ -160,6 +161,11 @@ def check_runnable(model: torch.nn.Module) -> None:
         raise InputError(
             f"{name} has lazy parameters that have no shape yet ({_some(lazy)}): run it once, model(*args), before it "
             "is exported"
+        )
+    if sharded := [path for path, tensor in tensors if hasattr(type(tensor), "full_tensor")]:
+        raise InputError(
+            f"{name} has weights that are shared out among processes ({_some(sharded)}), which no file holds: load "
+            "what torch.distributed's get_model_state_dict gives with full_state_dict=True into a model of one process"
         )
     brought = offloaded(model)
     if meta := [path for path, tensor in tensors if tensor.is_meta and path not in brought]:

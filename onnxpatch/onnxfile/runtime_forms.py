@@ -6,6 +6,7 @@
     bfloat16 on the CPU    in float32    MatMul(x, w) becomes Cast(MatMul(Cast(x), Cast(w)))
     an operator's float64  in float32    the same, of Erf, InstanceNormalization, ...: where the runtime names it
     x[:, a:b] of int32     in int64      where a is int32 and b int64, since the ends of a Slice have one dtype
+    layer_norm(x.half())   in float32    where its weights are in float32, as in torch.autocast
 
 `up(down(x)) + x` adds sizes 2*((n - 1)//2) + 2 and n. The dynamo exporter takes them for equal and calls all that
 follows by one of the two. Eager accepts n = 1, where x is broadcast, and there the names are false. onnxruntime shares
@@ -48,7 +49,7 @@ _FLOAT, _INT64, _FLOAT16, _FLOAT64, _COMPLEX = 1, 7, 10, 11, {14, 15}
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (\w+)\(|type is not supported with (\w+) |(\w+) operator does not support "
 )
-_TWO_DTYPES = re.compile(r"Type parameter \(Tind\) of Optype \((\w+)\) bound to different types")
+_TWO_DTYPES = re.compile(r"Type parameter \((T|Tind)\) of Optype \((\w+)\) bound to different types")
 # What moves values without a look at them, and what has other graphs inside: for these there are kernels.
 _MOVES = {
     "Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "Flatten", "Gather", "GatherElements", "GatherND",
@@ -131,17 +132,19 @@ def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:
     said: the runtime's error. Returns what was done, for a note; "" where the error is another one.
     """
     said = " ".join(said.split())
-    if mixed := _TWO_DTYPES.search(said):
+    mixed = _TWO_DTYPES.search(said)
+    if mixed and mixed[1] == "Tind":
         with edited(file) as proto:
-            count = _places_in_int64(proto, mixed[1])
-        return f"{mixed[1]} takes int64 places, which were of two dtypes; nodes: {count}" if count else ""
+            count = _places_in_int64(proto, mixed[2])
+        return f"{mixed[2]} takes int64 places, which were of two dtypes; nodes: {count}" if count else ""
     missing = _NO_KERNEL.search(said)
-    if missing is None:
+    if missing is None and mixed is None:
         return ""
-    op = next(filter(None, missing.groups()))
+    op = mixed[2] if mixed else next(filter(None, missing.groups() if missing else ()))
     with edited(file) as proto:
         count = _cast(proto, op)
-    return f"{op} in float32, since onnxruntime's CPU has no kernel for its dtype: {count} nodes" if count else ""
+    why = "its inputs had two dtypes" if mixed else "onnxruntime's CPU has no kernel for its dtype"
+    return f"{op} in float32, since {why}: {count} nodes" if count else ""
 
 
 def _places_in_int64(proto: ModelProto, op: str) -> int:

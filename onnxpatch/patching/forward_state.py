@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,9 @@ def process_state_kept(seed: int | None = None) -> Iterator[None]:
     seed: for all random generators, inside.
     """
     # Where threads overlap, each puts back what it found, which may be another's. Last comes what the first found.
-    # Modes belong to this thread alone.
-    with _KEPT.held(), undone(_put_back()), modes_kept():
+    # Modes belong to this thread alone. No exporter records in inference mode.
+    inference = torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext()
+    with _KEPT.held(), undone(_put_back()), modes_kept(), inference:
         if seed is not None:
             random.seed(seed)
             np.random.seed(seed)

@@ -52,7 +52,7 @@ def export_only(patch: Patch, written: type, acted: Acted) -> type:
     stand_in = patch.stand_in
     # What the written class does not have is called by the stand-in alone, and needs no guard.
     names = {
-        name: _guarded(patch, name, value, acted)
+        name: _shown(_guarded(patch, name, value, acted), value, written)
         for name, value in _members(stand_in)
         if hasattr(written, name) or isinstance(value, property)
     }
@@ -62,6 +62,13 @@ def export_only(patch: Patch, written: type, acted: Acted) -> type:
     for value in names.values():
         _cell(value).cell_contents = guard
     return guard
+
+
+def _shown(method: Any, value: object, written: type) -> Any:
+    """The method, with the parameters of the one it stands in for where it takes any: exporters name inputs by them."""
+    if inspect.isfunction(value) and [*inspect.signature(value).parameters] == ["self", "args", "kwargs"]:
+        method.__signature__ = inspect.signature(getattr(written, value.__name__))
+    return method
 
 
 def _members(stand_in: type) -> Iterator[tuple[str, Any]]:

@@ -94,6 +94,24 @@ def test_another_error_changes_nothing(tmp_path: Path) -> None:
     assert onnx.load(tmp_path / "m.onnx") == onnx.load_from_string(before)
 
 
+class Normed(torch.nn.Module):
+    """In torch.autocast a product is float16, and the weights of a norm stay float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = torch.nn.Linear(4, 4), torch.nn.LayerNorm(4)
+
+    @torch.autocast("cpu", torch.float16)
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(self.norm(self.linear(x)))
+
+
+@pytest.mark.exports
+def test_a_norm_of_two_dtypes_is_computed_in_float32() -> None:
+    report = onnxpatch.export(Normed().eval(), (torch.randn(2, 4),), dynamic_shapes=({0: "b"},), exporter="trace")
+    assert report.ok and any("in float32, since its inputs had two dtypes: 1 nodes" in note for note in report.notes)
+
+
 def between_int32(x: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, ...]:
     least = torch.min(torch.tensor(3), counts[0])
     return x[:, 1 : counts[0]], x[:, least : x.shape[1]], x[:, : counts[1] : 2]
