@@ -281,7 +281,6 @@ NOT_MEASURED = {
     "rows-counted": _SIZES,
     "rows-together": "keeps the tensor whole",
     "single-axis": _SIZES,
-    "small-numbers": "a constant that stays in the graph",
     "squeeze-of-a-dynamic-axis": _ONE_NODE,
     "symbolic-split": _SIZES,
     "tensor-checks": _ONE_NODE,

@@ -18,6 +18,9 @@
 - `torch.compiler._is_exporting_flag`: where it is set, a scripted module calls the function that it was made from, and
   hands itself over twice (2.13). It is off for such a call, whose operators are recorded then. If it moves, models with
   scripted parts are refused.
+- onnxscript's `SimplePatternMatcher._match_constant`: its rewriter takes 1e-8 for 0 and 1.00001 for 1, and leaves out
+  `x + 1e-8`, the model's or one in torch's own functions. Inside of an export these match exactly. If it moves, they do
+  not.
 - `ShapeEnv.var_to_sources`: the input size that a symbol stands for, before there is an ExportedProgram. If it moves,
   the conditions of an export that failed are not evaluated at other sizes.
 """
@@ -40,8 +43,8 @@ from onnxpatch._torch.one_export import Replaced
 from onnxpatch.process import undone
 
 __all__ = [
-    "dynamo_capture", "dynamo_export", "input_symbols", "kept_translations", "parts_in_modes", "scripted_parts",
-    "watched_sizes", "without_tracing",
+    "dynamo_capture", "dynamo_export", "exact_constants", "input_symbols", "kept_translations", "parts_in_modes",
+    "scripted_parts", "watched_sizes", "without_tracing",
 ]  # fmt: skip
 
 _EXPORTER = "torch.onnx._internal.exporter"
@@ -96,6 +99,25 @@ _NO_TRACING = Replaced(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", _n
 def without_tracing() -> contextlib.AbstractContextManager[None]:
     """A context in which a dynamo export that torch.export refuses does not go on to torch.jit.trace."""
     return _NO_TRACING.held()
+
+
+def _exactly(original: Callable[..., bool]) -> Callable[..., bool]:
+    def match(self: Any, pattern: Any, value: Any) -> bool:
+        matches = original(self, pattern, value)
+        if not matches or not _EXACT.here() or pattern.value not in (0, 1):
+            return matches
+        found = value.const_value.numpy().item()
+        return bool(found == pattern.value or self.fail(f"{found} is not {pattern.value}"))
+
+    return match
+
+
+_EXACT = Replaced("onnxscript.rewriter.pattern.SimplePatternMatcher._match_constant", _exactly)
+
+
+def exact_constants() -> contextlib.AbstractContextManager[None]:
+    """A context in which onnxscript's rewriter takes no number near 0 for 0, and none near 1 for 1."""
+    return _EXACT.held()
 
 
 def _entering(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -29,6 +29,7 @@ _LOOPS = "loops, and branches with other shapes, are refused under trace"
 _SIZES = "sizes are unknown under trace, and branches on them are refused"
 _PLAIN = "the dynamo exporter is called by its public name, a second slower"
 _BUILT = "every dynamo export builds torch's table of translations, half a second"
+_ROUNDED = "x + 1e-8 is left out of graphs under dynamo, and such files are refused where it counts"
 _AGAIN = "dynamo exports take up to twice as long: torch traces every program again"
 _CONSTANT = "constants under dynamo are computed in the graph"
 _CAUGHT = "a model that catches an error of torch is refused"
@@ -122,6 +123,7 @@ RELIED_ON = (
     Api(f"{_EXPORTER}._fx_passes.decompose_with_registry", "operator_tables", _AGAIN),
     Api("torch._C._dispatch_has_kernel_for_dispatch_key", "operator_tables", _AGAIN),
     Api("torch._ops.HigherOrderOperator", "operator_tables", _AGAIN),
+    Api("onnxscript.rewriter.pattern.SimplePatternMatcher._match_constant", "exporters", _ROUNDED),
     Api(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", "exporters", "a dynamo export is one step for doctor"),
     Api("torch._export.non_strict_utils._tensor_min_max", "one_export", _LEFT),
     Api("torch.compiler._is_exporting_flag", "one_export", _FORKED_EXPORT),

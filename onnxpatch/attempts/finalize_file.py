@@ -29,6 +29,7 @@ from onnxpatch.onnxfile.metadata import stamp
 from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms, sum_residuals
 from onnxpatch.onnxfile.output_structure import wants_optionals, write_optionals
 from onnxpatch.onnxfile.runtime_forms import write_as_nodes
+from onnxpatch.onnxfile.small_sigmoids import write_small_sigmoids
 from onnxpatch.patched import Patched
 from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Operators
@@ -63,8 +64,11 @@ def _named(exported: Exported, operators: Operators) -> list[str]:
         found["normalization"] = name_norms(path)
     said = {"attention": "one node for each attention", "normalization": "one kernel for each normalization"}
     notes = [f"{said[what]} that the model writes out: {count}" for what, count in found.items() if count]
-    compared = compare_extremes(path)
-    return [*notes, *([f"extremes of int64 written as comparisons: {compared}"] if compared else [])]
+    if compared := compare_extremes(path):
+        notes.append(f"extremes of int64 written as comparisons: {compared}")
+    if spelled := write_small_sigmoids(path):
+        notes.append(f"sigmoids below a logarithm written as 1 / (1 + exp(-x)): {spelled}")
+    return notes
 
 
 def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported:

@@ -13,7 +13,7 @@ import torch
 from onnxscript import ir
 from torch.export import Dim
 
-from onnxpatch._torch.exporters import kept_translations, parts_in_modes, without_tracing
+from onnxpatch._torch.exporters import exact_constants, kept_translations, parts_in_modes, without_tracing
 from onnxpatch._torch.one_export import one_export, quiet_torch
 from onnxpatch._torch.operator_tables import few_decompositions
 from onnxpatch.exporters.dynamo_passes import TRANSLATIONS, cast_outputs, write_as_loops
@@ -50,6 +50,7 @@ def export_dynamo(request: ExportRequest, path: Path) -> object:
     translations = {**TRANSLATIONS, **(options.get("custom_translation_table") or {})}
     with (
         without_tracing(),
+        exact_constants(),
         kept_translations(),
         few_decompositions(),
         opened_call(request.model, request.inputs, request.layout) as call,

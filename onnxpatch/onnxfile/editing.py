@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -124,6 +125,35 @@ def _inferred(proto: ModelProto) -> Sequence[Any]:
     return found
 
 
+class NewNodes:
+    """New nodes in place of an old one, which bear the name of its output, and its module."""
+
+    def __init__(self, old: NodeProto) -> None:
+        self.old, self.made = old, list[Any]()
+
+    def add(self, op: str, *given: str, **attributes: Any) -> str:
+        """A node's result."""
+        from onnx import helper
+
+        name = f"{self.old.output[0]}_{op}_{len(self.made)}"
+        self.made.append(helper.make_node(op, given, [name], name, **attributes))
+        self.made[-1].metadata_props.extend(self.old.metadata_props)
+        return name
+
+    def number(self, *values: float, shape: Sequence[int] = ()) -> str:
+        """A constant of int64, or of float32."""
+        from onnx import TensorProto, helper
+
+        dtype = TensorProto.FLOAT if isinstance(values[0], float) else TensorProto.INT64
+        return self.add("Constant", value=helper.make_tensor("", dtype, shape, values))
+
+    def named(self) -> list[NodeProto]:
+        """The nodes, of which the last one makes what the old one made."""
+        if self.made:
+            self.made[-1].output[0] = self.old.output[0]
+        return self.made
+
+
 def permutation(node: NodeProto) -> list[int]:
     """The order of axes of a Transpose."""
     return next((list(one.ints) for one in node.attribute if one.name == "perm"), [])
@@ -169,6 +199,12 @@ def _read_by(node: NodeProto) -> set[str]:
     """The values that a node and its inner graphs read."""
     within = (one for graph in inner_graphs(node) for one in all_nodes(graph))
     return {name for one in (node, *within) for name in one.input}
+
+
+def mentions(file: str | os.PathLike[str], operators: Iterable[str]) -> bool:
+    """Whether the bytes have the name of one of these operators, as every writer of protobuf puts it."""
+    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return any(content.find(b'"' + bytes([len(op)]) + op.encode()) >= 0 for op in operators)
 
 
 @contextlib.contextmanager

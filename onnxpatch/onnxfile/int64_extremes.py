@@ -11,13 +11,12 @@ Extremes of sizes, positions and flags are left as they are: smaller, and right 
 from __future__ import annotations
 
 import functools
-import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from onnxpatch.onnxfile.editing import UseDef, edited, rewrite
+from onnxpatch.onnxfile.editing import NewNodes, UseDef, edited, mentions, rewrite
 from onnxpatch.onnxfile.graph import inner_graphs
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.onnxfile.runtime_forms import value_types
@@ -41,9 +40,8 @@ _BY_POSITIONS = {
 
 def compare_extremes(file: str | os.PathLike[str]) -> int:
     """Change a file in place; returns how many nodes were written as comparisons."""
-    with open(file, "rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if all(content.find(b'"' + bytes([len(op)]) + op.encode()) < 0 for op in _EXTREMES):
-            return 0
+    if not mentions(file, _EXTREMES):
+        return 0
     # What the file says at once may be too much; the dtype of every value is a second's work for a large one.
     proto, count = load_graph(Path(file)), 0
     if not _found(proto, None) or not _found(proto, types := value_types(proto)):
@@ -112,7 +110,7 @@ def _written(names: set[str], constants: UseDef, node: NodeProto) -> list[NodePr
     """The nodes in place of one of `names`; none for others, and where it reduces over axes that are not known."""
     if node.output[0] not in names:
         return []
-    new = _Nodes(node)
+    new = _Compared(node)
     if node.op_type.startswith("Reduce"):
         new.reduced(constants)
     elif node.op_type == "Sign":
@@ -126,29 +124,11 @@ def _written(names: set[str], constants: UseDef, node: NodeProto) -> list[NodePr
         first, *others = node.input if node.op_type != "Relu" else (node.input[0], new.number(0))
         for other in others:
             first = new.pick("Less" if node.op_type == "Min" else "Greater", first, other)
-    if new.made:
-        new.made[-1].output[0] = node.output[0]
-    return new.made
+    return new.named()
 
 
-class _Nodes:
-    """New nodes in place of an old one, which bear the name of its output, and its module."""
-
-    def __init__(self, old: NodeProto) -> None:
-        self.old, self.made = old, list[Any]()
-
-    def add(self, op: str, *given: str, **attributes: Any) -> str:
-        from onnx import helper
-
-        name = f"{self.old.output[0]}_{op}_{len(self.made)}"
-        self.made.append(helper.make_node(op, given, [name], name, **attributes))
-        self.made[-1].metadata_props.extend(self.old.metadata_props)
-        return name
-
-    def number(self, *values: int, shape: Sequence[int] = ()) -> str:
-        from onnx import helper
-
-        return self.add("Constant", value=helper.make_tensor("", _INT64, shape, values))
+class _Compared(NewNodes):
+    """Comparisons in place of an extreme."""
 
     def pick(self, comparison: str, x: str, y: str) -> str:
         return self.add("Where", self.add(comparison, x, y), x, y)

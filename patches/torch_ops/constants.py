@@ -1,4 +1,4 @@
-"""Constants, and the data of tensors: written in place, too small for the optimizer, taken out of the trace."""
+"""Constants, and the data of tensors: written in place, taken out of the trace."""
 
 from __future__ import annotations
 
@@ -85,60 +85,6 @@ def writes(function: Callable[..., object], args: tuple[object, ...], kwargs: di
 def written_constants(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:
     """Copies the constant in the graph, then writes."""
     return original(*args, **kwargs) if keep_constant(args[0]) else NotImplemented
-
-
-_ADDING = {
-    torch.add, torch.sub, Tensor.add, Tensor.sub, Tensor.__add__, Tensor.__radd__, Tensor.__sub__, Tensor.__iadd__,
-    Tensor.__isub__, Tensor.add_, Tensor.sub_,
-}  # fmt: skip
-_SCALING = {
-    torch.mul, torch.div, Tensor.mul, Tensor.div, Tensor.__mul__, Tensor.__rmul__, Tensor.__truediv__, Tensor.__imul__,
-    Tensor.__itruediv__, Tensor.mul_, Tensor.div_,
-}  # fmt: skip
-
-
-def _taken_for_nothing(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    """Whether a call adds a number near 0, or multiplies by one near 1."""
-    if kwargs or len(args) != 2 or function not in _ADDING | _SCALING:
-        return False
-    tensor, number = args
-    if not isinstance(tensor, Tensor) or not tensor.is_floating_point() or type(number) is not float:
-        return False
-    apart = abs(number) if function in _ADDING else abs(number - 1)
-    return 0 < apart <= (2e-8 if function in _ADDING else 2e-5)
-
-
-def _weighted(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """A mean whose weights may all be 0, and a scale that is nearly 1."""
-    total = weights.sum(1, keepdim=True) + 1e-12
-    return (x * weights).sum(1, keepdim=True) / total, (x * 1.000004 - x) * 1e6
-
-
-def _rows() -> list[tuple[Tensor, Tensor]]:
-    return [(torch.randn(b, n).abs() + 1, torch.zeros(b, n)) for b, n in ((2, 3), (3, 5), (1, 1))]
-
-
-@op(
-    "torch.*",
-    name="small-numbers",
-    why="x + 1e-12 is left out of the graph, x / (norm + 1e-8) is NaN there: onnxscript's rewriter compares with 0 and "
-    "1 up to a tolerance",
-    reason="non-finite values differ|relative error|NaN|nan",
-    link="https://github.com/microsoft/onnxscript/blob/main/onnxscript/rewriter/_pattern_ir.py",
-    calls=_taken_for_nothing,
-    exporters=("dynamo",),
-    tries=_rows,
-    case=_weighted,
-    unchanged=lambda x, weights: (x.double() + 1e-5) * 1.5 + weights,
-)
-def small_number(original: Callable[..., Tensor], tensor: Tensor, number: float) -> Tensor:
-    """The number as a tensor of one element: the optimizer looks at scalars alone."""
-    if tensor.dim():
-        return original(tensor, torch.full((1,), number, dtype=tensor.dtype, device=tensor.device))
-    if original.__name__.endswith("_") and not original.__name__.endswith("__"):
-        return NotImplemented
-    one = torch.full((1,), number, dtype=tensor.dtype, device=tensor.device)
-    return original(tensor.reshape(1), one).reshape(())
 
 
 class _Frequencies(torch.nn.Module):

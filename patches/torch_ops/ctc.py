@@ -16,8 +16,8 @@ _NEVER = -1e30  # the logarithm of a probability that is 0; of -inf the differen
 
 
 def _texts(n: int, c: int) -> tuple[Tensor, Tensor]:
-    """Logarithms of probabilities of 9 steps, and a text for each: equal letters in a row, and an empty one."""
-    text = torch.tensor([1, 1, 2, 2, 3]).roll(n).repeat(n, 1)
+    """Logarithms of probabilities of 9 steps, and a text for each: equal letters in a row, a blank, an empty one."""
+    text = torch.tensor([1, 1, 2, 0, 3]).roll(n).repeat(n, 1)
     return torch.randn(9, n, c + 3).log_softmax(-1), text
 
 
@@ -54,7 +54,6 @@ def ctc_loss(
     places = torch.cat((places, torch.full_like(places[:, :1], blank)), 1)
     # A letter may follow the one before it at once, unless they are equal.
     apart = torch.cat((places[:, :2] != places[:, :2], places[:, 2:] != places[:, :-2]), 1)
-    apart = apart & (places != blank)
     logs, never = log_probs.to(torch.float64), torch.full_like(places[:, :2], _NEVER, dtype=torch.float64)
     before = torch.where(torch.arange(places.shape[1]) > 0, _NEVER, torch.zeros_like(places, dtype=torch.float64))
 

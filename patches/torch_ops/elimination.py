@@ -213,7 +213,8 @@ def tensors(original: Callable[..., Tensor], A: Tensor, B: Any = None, dims: Any
 # ------------------------------------------------------------------ least squares
 def _fitted(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     fit = torch.linalg.lstsq
-    return fit(a, b[:, 0]).solution, *fit(a, b, driver="gels")[:2], *fit(a, b, driver="gelsd")[2:]
+    several = fit(torch.stack((a, a * 2)), torch.stack((b, b + 1)), driver="gelsy")
+    return fit(a, b[:, 0]).solution, *fit(a, b, driver="gels")[:2], *fit(a, b, driver="gelsd")[2:], *several[::2]
 
 
 @op(
@@ -226,11 +227,11 @@ def _fitted(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
 )
 def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None) -> Any:
     """The shortest solution, by the pseudoinverse. Residuals as eager has them: of more rows than columns."""
-    if A.dim() != 2:
+    if A.dim() != 2 and driver not in (None, "gelsy"):
         return NotImplemented
-    right = B.unsqueeze(-1) if B.dim() == 1 else B
+    right = B.unsqueeze(-1) if B.dim() < A.dim() else B
     found = torch.matmul(torch.linalg.pinv(A, rtol=rcond), right)
-    sizes = [counted(size, A) for size in (A.shape[0], A.shape[1], right.shape[1])]
+    sizes = [counted(size, A) for size in (*A.shape[-2:], right.shape[-1])]
     none = A.new_zeros([0])
     # gels takes the rank for full. The default, gelsy, gives no residuals.
     rank = none.to(torch.int64) if driver == "gels" else torch.linalg.matrix_rank(A, rtol=rcond)
@@ -241,7 +242,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
         apart = torch.matmul(A, found) - right
         residuals = (apart * apart).sum(0).index_select(0, torch.arange(count, device=A.device))
     values = torch.linalg.svdvals(A) if driver in ("gelsd", "gelss") else none
-    found = found.squeeze(-1) if B.dim() == 1 else found
+    found = found.squeeze(-1) if B.dim() < A.dim() else found
     return _RESULTS.linalg_lstsq((found, residuals, rank, values))
 
 

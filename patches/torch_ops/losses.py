@@ -194,7 +194,7 @@ def huber_loss(input: Tensor, target: Tensor, delta: float = 1.0, weight: Tensor
 @_loss(lambda b, n: (shares(b, n).round(decimals=1), shares(b, n)))
 def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """As eager, no logarithm is below -100."""
-    loss = -target * torch.log(input).clamp(min=-100) - (1 - target) * torch.log(1 - input).clamp(min=-100)
+    loss = -target * torch.log(input).clamp(min=-100) - (1 - target) * elementary.log1p(-input).clamp(min=-100)
     return loss if weight is None else loss * weight
 
 

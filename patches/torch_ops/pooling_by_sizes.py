@@ -20,6 +20,7 @@ def _pyramid(pool: Callable[..., Tensor]) -> Callable[[Tensor], tuple[Tensor, ..
     return lambda x: tuple(pool(x, size) for size in (1, 3, (2, 4), (None, 2)))
 
 
+_maxima = _pyramid(lambda x, size: functional.adaptive_max_pool2d(x, size, return_indices=size == 3))
 _adaptive = functools.partial(
     op,
     why="Unsupported: ONNX export of operator adaptive_avg_pool2d, input size not accessible / output size that are "
@@ -54,15 +55,17 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
 @_adaptive(
     *(f"nn.functional.adaptive_max_pool{n}d{rest}" for n in (1, 2, 3) for rest in ("", "_with_indices")),
     name="adaptive-max-pooling",
-    case=_pyramid(lambda x, size: functional.adaptive_max_pool2d(x, size, return_indices=size == 3)),
+    case=lambda x: (_maxima(x), _maxima(x[0])),  # torch takes a single map without a batch, too
 )
 def adaptive_max(
     original: Callable[..., object], input: Tensor, output_size: object, return_indices: bool = False
 ) -> object:
     """Computes the maximum in each window, one axis after the other."""
-    spatial = int(original.__name__[-2]) if original.__name__[-1] == "d" else input.dim() - 2
+    spatial = int(original.__name__.partition("pool")[2][0])
     sizes = _sizes(input, output_size, spatial)
-    if not input.is_floating_point() or not _ours(input, sizes):
+    # Of a map without a batch, torch's pool of all of it leaves an axis.
+    alone = input.dim() == spatial + 1 and exporting() == "trace"
+    if not input.is_floating_point() or not (alone or _ours(input, sizes)):
         return NotImplemented
     if return_indices or original.__name__.endswith("_with_indices"):
         return places_under(input, sizes)

@@ -153,6 +153,7 @@ def _placed(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fals
     case=lambda at, table, starts: (
         functional.embedding_bag(at, table, starts, mode="max"),
         functional.embedding_bag(at, table, starts, mode="max", padding_idx=2, include_last_offset=True),
+        functional.embedding_bag(at, table, starts, mode="mean", padding_idx=2),
     ),
     unchanged=lambda at, table, starts: functional.embedding_bag(at, table, starts, mode="sum"),
     beside=("scatter-reduce",),
@@ -167,15 +168,16 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
-    """The largest of each bag, 0 where it has no entry. What is padded goes to a bag behind the last."""
-    if mode != "max" or offsets is None or max_norm is not None:
+    """The largest of each bag, its sum or mean, 0 where it has no entry. What is padded is in a bag behind the last."""
+    if offsets is None or max_norm is not None or (mode != "max" and padding_idx is None):
         return NotImplemented
     starts = offsets[:-1] if include_last_offset else offsets
     bag = (torch.arange(input.shape[0])[:, None] >= starts).sum(1) - 1
     bag = bag if padding_idx is None else torch.where(input == padding_idx, starts.shape[0], bag)
     rows = weight[input]
     start = weight.new_zeros((starts.shape[0] + 1, weight.shape[1]))
-    return torch.scatter_reduce(start, 0, bag[:, None].expand_as(rows), rows, "amax", include_self=False)[:-1]
+    reduction = {"max": "amax"}.get(mode, mode)
+    return torch.scatter_reduce(start, 0, bag[:, None].expand_as(rows), rows, reduction, include_self=False)[:-1]
 
 
 def _diagonals(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -39,12 +39,12 @@ class _Hidden:
 @contextlib.contextmanager
 def hidden(path: str) -> Iterator[None]:
     """Inside the block the kit finds nothing under a dotted path of `RELIED_ON`."""
-    owner: Any = importlib.import_module("torch")
-    *outer, name = path.removeprefix("torch.").split(".")
+    first, *outer, name = path.split(".")
+    owner: Any = importlib.import_module(first)
     for at, part in enumerate(outer, 1):
         bare = part.removesuffix("()")
         if not hasattr(owner, bare):
-            importlib.import_module(".".join(["torch", *outer[:at]]))
+            importlib.import_module(".".join([first, *outer[:at]]))
         owner = getattr(owner, bare)
     with _from_module(owner, name) if isinstance(owner, types.ModuleType) else _from_class(owner, name):
         yield
