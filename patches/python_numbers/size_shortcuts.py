@@ -13,8 +13,9 @@ from torch.nn import functional
 
 from onnxpatch import op
 from onnxpatch.decisions.ask import deciding_frame
+from onnxpatch.decisions.if_rules.computed_padding import side_that_pads
 from onnxpatch.decisions.if_rules.noop_crops import crops_back, keeps_what_is_short
-from onnxpatch.decisions.if_rules.noop_padding import crops_ends, only_pads, pads_by_amounts
+from onnxpatch.decisions.if_rules.noop_padding import crops_ends, pads_by_amounts
 from onnxpatch.decisions.if_rules.noop_resizes import resizes_always, sets_size_flag
 from onnxpatch.decisions.if_rules.noop_returns import remakes_table, returns_unpadded
 from onnxpatch.decisions.if_rules.selected_numbers import select_items, select_locals
@@ -144,7 +145,8 @@ def right_side(frame: FrameType, asked: object) -> bool | None:
     if pads_by_amounts(frame) or keeps_what_is_short(frame) or crops_back(frame) or sets_size_flag(frame, asked):
         return True
     # The patch of `pad` pads by nothing where the test is false.
-    if only_pads(frame):
-        return True
+    pads = side_that_pads(frame)
+    if pads is not None:
+        return pads
     # Its body returns what the rest would return as well.
     return False if returns_unpadded(frame, asked) else resizes_always(frame, asked)

@@ -27,6 +27,7 @@ Lines: TypeAlias = "ast.expr | Sequence[ast.stmt]"
 _SIGNS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
+OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 _NUMBERS = (ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Load)
 
 
@@ -37,6 +38,10 @@ class CodeComparison:
     left: ast.expr
     sign: str
     right: ast.expr
+
+    @property
+    def sides(self) -> tuple[ast.expr, ast.expr]:
+        return self.left, self.right
 
     @property
     def ordered(self) -> tuple[ast.expr, ast.expr] | None:
