@@ -73,7 +73,8 @@ def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> l
     sums = _as_sums(sizes, names)
     found = []
     for assumed, source in conditions:
-        condition = assumed.subs(sums)  # torch.export has a symbol of its own for a size such as past+n
+        # torch.export has a symbol of its own for a size such as past+n. `subs` would sort by counting all nodes.
+        condition = assumed.xreplace(sums)
         symbols = tuple(sorted(((s, names[s]) for s in condition.free_symbols if s in names), key=lambda p: p[1]))
         # One with a number from data, or an axis that was not declared, cannot be evaluated at sizes.
         if symbols and len(symbols) == len(condition.free_symbols):
@@ -84,9 +85,11 @@ def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> l
 
 def _as_sums(sizes: Mapping[Any, SizeExpression], names: Mapping[Any, str]) -> dict[Any, Any]:
     """By the symbol of an axis such as past+n: the sum of the symbols of past and n."""
+    import sympy
+
     own = {name: symbol for symbol, name in names.items()}
     return {
-        symbol: size.constant + sum(factor * own[name] for name, factor in size.terms)
+        symbol: sympy.sympify(size.constant) + sum(factor * own[name] for name, factor in size.terms)
         for symbol, size in sizes.items()
         if not size.is_plain and all(name in own for name in size.names)
     }
@@ -95,7 +98,7 @@ def _as_sums(sizes: Mapping[Any, SizeExpression], names: Mapping[Any, str]) -> d
 def _renamed(condition: Any, symbols: Sequence[tuple[Any, str]]) -> str:
     import sympy
 
-    return str(condition.subs({symbol: sympy.Symbol(name, integer=True) for symbol, name in symbols}))
+    return str(condition.xreplace({symbol: sympy.Symbol(name, integer=True) for symbol, name in symbols}))
 
 
 def breaking_probes(guards: Sequence[Guard], search: Oracle, most: int = 6) -> list[tuple[Guard, Probe]]:
