@@ -96,16 +96,27 @@ def normal_quantile(q: Tensor, outside: Tensor | None = None) -> Tensor:
 
 
 def floor_quotient(input: Tensor, other: Tensor | float) -> Tensor:
-    """`input // other` of floats of any shape: what leaves no rest is divided. 7 // 0.7 is 9, since 0.7 is a little
-    more than seven tenths; the floor of 7 / 0.7 is 10."""
+    """`input // other` of floats of any shape. 6 // 0.1 is 59, since 0.1 is a little more than a tenth; the floor of
+    6 / 0.1 is 60."""
+    dtype = torch.result_type(input, other)
+    by = torch.as_tensor(other, dtype=dtype)
+    if dtype == torch.float64:
+        return _without_rest(input, by)
+    # Of two float32 no quotient is so near to a whole number that float64 takes it for one. -1 // inf is -1.
+    most = torch.finfo(torch.float32).max
+    wide, by = input.to(torch.float64), by.to(torch.float64).clamp(-most, most)
+    # An infinity has no quotient.
+    return (torch.floor(torch.true_divide(wide, by)) + (wide - wide)).to(dtype)
+
+
+def _without_rest(input: Tensor, other: Tensor) -> Tensor:
+    """The same: what leaves no rest is divided."""
     rest = torch.fmod(input, other)
     quotient = torch.true_divide(input - rest, other)
-    below = (rest < 0) ^ (torch.as_tensor(other) < 0) if isinstance(other, Tensor) or other < 0 else rest < 0
+    below = (rest != 0) & ((rest < 0) ^ (other < 0))
     # Without its rest the quotient is a whole number but for rounding, up or down: so round, not floor.
-    whole = torch.round(torch.where(below & (rest != 0), quotient - 1, quotient))
-    if isinstance(other, Tensor):
-        return torch.where(other == 0, torch.true_divide(input, other), whole)
-    return whole if other else torch.true_divide(input, other)
+    whole = torch.round(torch.where(below, quotient - 1, quotient))
+    return torch.where(other == 0, torch.true_divide(input, other), whole)
 
 
 def floor_rest(input: Tensor, other: Tensor | float) -> Tensor:
