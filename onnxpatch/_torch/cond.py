@@ -63,18 +63,19 @@ def substitute_symbols(number: Any, symbols: dict[Any, Any]) -> object:
 
 
 def in_steps(number: Any) -> object:
-    """A symbolic number with a product of three sizes or more, computed anew from its symbols; others as they are.
+    """A symbolic number that torch cannot make nodes of, computed anew from its symbols; others as they are.
 
-    Inside a branch of torch.cond, torch makes the nodes of a number from its expression, and fails with "mul expected 2
-    arguments, got 3" at such a product. Where `sympy_interp` has moved, or has no Python for a part, it still does.
+    Inside a branch of torch.cond, torch makes the nodes of a number from its expression. It fails at a product of three
+    sizes or more ("mul expected 2 arguments, got 3"), and at what it has no operator for, a float or the lesser of two
+    sizes say ("is not tracked with proxy"). Where `sympy_interp` has moved, or has no Python for a part, it still does.
     """
     if not free_symbols(number):
         return number
     import sympy
 
     expression, env = number.node.expr, number.node.shape_env
-    products = (part for part in sympy.preorder_traversal(expression) if part.is_Mul and len(part.args) > 2)
-    if next(products, None) is None or not all(symbol.is_integer for symbol in expression.free_symbols):
+    parts = (part for part in sympy.preorder_traversal(expression) if part.args)
+    if all(_has_nodes(part) for part in parts) or not all(symbol.is_integer for symbol in expression.free_symbols):
         return number
     try:
         from torch.utils._sympy.interp import sympy_interp
@@ -101,6 +102,13 @@ def in_steps(number: Any) -> object:
     except (AttributeError, KeyError, TypeError):
         return number
     return computed if isinstance(computed, _SYMBOLIC) else number
+
+
+def _has_nodes(part: Any) -> bool:
+    """Whether torch makes nodes of this part of an expression; a sum may have any number of terms."""
+    return bool(part.is_Add or part.is_Boolean or type(part).__name__ in ("FloorDiv", "Mod") or (
+        part.is_Mul and len(part.args) == 2
+    ))  # fmt: skip
 
 
 def constant_answer(condition: torch.SymBool) -> bool | None:

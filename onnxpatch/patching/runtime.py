@@ -40,6 +40,7 @@ from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.function_modes import ExportErrorRecovery, modes_kept, torch_function_key
+from onnxpatch._torch.graph_bodies import bodies_seen_by
 from onnxpatch._torch.guards import ignore_frames
 from onnxpatch.decisions import ask as asking
 from onnxpatch.decisions.ask import answering, ask
@@ -341,7 +342,7 @@ class _Dispatch(TorchFunctionMode):
             with self:
                 made = dispatcher.answer(more, plain, args, kwargs)
                 found = made if made is NotImplemented else args[0].copy_(made)
-        return function(*args, **kwargs) if found is NotImplemented else found
+        return function(*bodies_seen_by(self, function, args), **kwargs) if found is NotImplemented else found
 
 
 def written_type(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:

@@ -298,3 +298,24 @@ class stops_when_sure(nn.Module):
             if x.max() > 1:
                 break
         return x + 1
+
+
+@right(up(2, 6), up(2, 12), up(2, 3), dynamic=({1: "n"},))
+class scaled_by_a_share_of_the_size(nn.Module):
+    """A float made of a size, and the lesser of two, inside an If."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[1]
+        if n > 8:
+            return x[:, : min(n, 10)] / (10.0 * (2.0 * n / 8 - 1) ** 2)
+        return x * (n / 3)
+
+
+@right(up(2, 6), up(2, 5), up(2, 12), dynamic=({1: "n"},))
+class patched_inside_an_if(nn.Module):
+    """Functions without an ONNX form, one of which makes a tensor of a number."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] % 2 == 0:
+            return x.median(1).values + x.quantile(0.3, 1)
+        return x.mean(1)
