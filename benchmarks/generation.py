@@ -69,9 +69,11 @@ def prompts(model: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
         # What ends a text of its own accord is set aside: all have 32 tokens.
         greedy |= {"decoder_start_token_id": 2, "forced_bos_token_id": None, "forced_eos_token_id": None}
     if hasattr(model, "get_image_features"):
-        for count, call in enumerate(CALLS[name]):
-            if "token_type_ids" in inspect.signature(model.forward).parameters:  # a prompt that sees ahead
-                call = {**call, "token_type_ids": torch.zeros_like(call["input_ids"])}
+        for count, call in enumerate(CALLS[name.removesuffix("_vision")]):
+            if "token_type_ids" in inspect.signature(model.forward).parameters:
+                # A prompt that sees ahead: all of it, or within its images.
+                ahead = call["input_ids"] == (IMAGE if model.config.model_type == "gemma3" else -1)
+                call = {**call, "token_type_ids": ahead.to(torch.int64)}
             yield f"images {count}", {**call, **greedy, "suppress_tokens": [IMAGE, 97]}
         return
     if model.main_input_name != "input_ids":
@@ -153,7 +155,8 @@ def models() -> dict[str, Callable[[], Any]]:
         for family, cases in CASES.items()
         for case in cases.split()
     }
-    return {**found, **{name: (lambda name=name: made(name)) for name in MODELS}}
+    seeing = {f"{name}_vision" if name in found else name: name for name in MODELS}
+    return {**found, **{shown: (lambda name=name: made(name)) for shown, name in seeing.items()}}
 
 
 def main() -> None:

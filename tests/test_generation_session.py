@@ -105,6 +105,32 @@ def test_many_tokens(made: Any, kind: str, count: int) -> None:
     assert torch.equal(session.generate(ids, attention_mask=mask, **how), wanted)
 
 
+@pytest.mark.slow  # a file for each window
+@pytest.mark.parametrize("window", [3, 12])
+def test_windows_shorter_and_longer_than_the_prompt(window: int, tmp_path: Path) -> None:
+    """The session's cache grows with the text; eager's is as long as the window, or static."""
+    model = restless(mistral(window))
+    onnxpatch.export_generation(model, tmp_path, exporter="trace", verify=False)
+    session = onnxpatch.GenerationSession(tmp_path)
+    for batch, length, padding in ((1, 1, 0), (3, 7, 2)):
+        ids, mask = prompt(batch, length, padding)
+        found = session.generate(ids, attention_mask=mask, **settings("decoder"))
+        for kept in (None, "static"):
+            how = settings("decoder", cache_implementation=kept)
+            assert torch.equal(model.generate(ids, attention_mask=mask, **how), found)
+    wide = restless(mistral(64)).generate(ids, attention_mask=mask, **settings("decoder"))
+    assert not torch.equal(wide, found)  # the window matters
+
+
+def mistral(window: int) -> Any:
+    torch.manual_seed(0)
+    config = transformers.MistralConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        vocab_size=99, max_position_embeddings=64, sliding_window=window,
+    )  # fmt: skip
+    return transformers.MistralForCausalLM(config).eval()
+
+
 def test_tokens_are_streamed_as_they_are_found(made: Any) -> None:
     _, session = made("decoder")
     ids, mask = prompt(3, 5, 2)

@@ -92,9 +92,38 @@ def gemma3() -> Any:
     return transformers.Gemma3ForConditionalGeneration(config)
 
 
+def blip2() -> Any:
+    """Its language model alone keeps what it has read; a few queries read the image before it."""
+    queries = {"hidden_size": 16, "encoder_hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2}
+    words = {**TEXT, "model_type": "opt", "ffn_dim": 48, "word_embed_proj_dim": 32}
+    config = transformers.Blip2Config(
+        vision_config=EYES, qformer_config={**queries, "num_hidden_layers": 2, "vocab_size": 99}, text_config=words,
+        num_query_tokens=4, image_token_index=IMAGE,
+    )  # fmt: skip
+    return transformers.Blip2ForConditionalGeneration(config)
+
+
+def _with_llama(kind: str, vision: dict[str, Any]) -> Any:
+    config = getattr(transformers, f"{kind}Config")(
+        vision_config=EYES | vision, text_config={**TEXT, "model_type": "llama"}, image_token_id=IMAGE
+    )
+    return getattr(transformers, f"{kind}ForConditionalGeneration")(config)
+
+
+def deepseek_vl() -> Any:
+    """What is below its head reads images."""
+    return _with_llama("DeepseekVL", {"model_type": "siglip_vision_model"})
+
+
+def internvl() -> Any:
+    """Its config has a size for each axis."""
+    return _with_llama("InternVL", {"model_type": "internvl_vision", "image_size": [8, 8], "patch_size": [2, 2]})
+
+
 MODELS = {
     "smolvlm": smolvlm, "llava": llava, "paligemma": paligemma, "qwen2_vl": qwen2_vl, "qwen2_5_vl": qwen2_5_vl,
-    "idefics3": idefics3, "gemma3": gemma3,
+    "idefics3": idefics3, "gemma3": gemma3, "blip2": blip2,
+    "deepseek_vl": deepseek_vl, "internvl": internvl,
 }  # fmt: skip
 
 
@@ -142,6 +171,7 @@ CALLS = {
     "llava": [images(1), images(3)],
     "paligemma": [images(1), images(2)],
     "gemma3": [images(1), images(2)],
+    **{name: [images(1), images(3)] for name in ("blip2", "deepseek_vl", "internvl")},
     "qwen2_vl": [patches((4, 4), (2, 6)), patches((4, 2), (2, 2), (6, 4), (2, 6), (4, 4), (2, 4))],
 }
 
@@ -187,6 +217,18 @@ def test_the_names_are_those_of_other_tools() -> None:
     assert list(decoder.kwargs) == ["inputs_embeds", "attention_mask", "position_ids", "past_key_values"]
     assert generation_parts(made("qwen2_vl"))[0].shapes["image_grid_thw"] == {0: "num_images"}
     assert "also takes video, which is left out" in generation_parts(made("qwen2_vl"))[2].note
+
+
+def test_images_that_a_model_refuses_are_no_data_to_compare_at() -> None:
+    """GLM-4V's tower takes no image with a time axis of two."""
+    turned = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4, "partial_rotary_factor": 1.0}
+    config = transformers.Glm4vConfig(
+        vision_config={"depth": 1, "hidden_size": 16, "intermediate_size": 16, "out_hidden_size": 32, "image_size": 16}
+        | PATCHES, text_config={**TEXT, "rope_parameters": turned}, image_token_id=IMAGE, video_token_id=97,
+        image_start_token_id=96, image_end_token_id=95,
+    )  # fmt: skip
+    eyes = generation_parts(transformers.Glm4vForConditionalGeneration(config).eval())[0]
+    assert [one["image_grid_thw"].tolist() for one in eyes.data] == [[[1, 2, 2]], [[1, 6, 4], [1, 2, 8], [1, 4, 4]]]
 
 
 def test_a_model_that_does_more_with_its_images_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

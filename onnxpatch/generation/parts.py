@@ -31,7 +31,7 @@ from onnxpatch.generation.graphs import (
     OneToken,
     Part,
 )
-from onnxpatch.generation.vision import reads_images, vision_parts
+from onnxpatch.generation.vision import reads_images, vision_parts, writer
 from onnxpatch.inputs.caches import closed, is_cache, opened
 from onnxpatch.messages.text import said_by
 from onnxpatch.patching.forward_state import Snapshot
@@ -60,7 +60,7 @@ def generation_parts(
             if getattr(config, "is_encoder_decoder", False):
                 return _encoder_decoder(model, inputs, shapes)
             if reads_images(model):
-                parts = vision_parts(model, _decoder(model), inputs, shapes)
+                parts = vision_parts(model, _decoder(writer(model)), inputs, shapes)
                 return [*parts[:-1], replace(parts[-1], note=_left_out(model, {"image", "text"}))]
             if (main := model.main_input_name) not in ("input_ids", "inputs_embeds"):
                 raise InputError(

@@ -8,15 +8,15 @@ in `inputs_embeds`. Whether a model does just that is compared in eager before a
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.graphs import BATCH, NEW, Decoder, Embeddings, ImageFeatures, Inputs, Part
+from onnxpatch.generation.graphs import BATCH, NEW, Embeddings, ImageFeatures, Inputs, Part
 from onnxpatch.generation.turns import axial_places, places_taken, with_images
 
 _SAME = 1e-3  # of the largest logit
@@ -25,7 +25,19 @@ _SAME = 1e-3  # of the largest logit
 def reads_images(model: Any) -> bool:
     """Whether a model takes images beside text, by the method that transformers' models have for it."""
     takes = getattr(model, "input_modalities", "text")
-    return "image" in takes and not isinstance(takes, str) and hasattr(model, "get_image_features")
+    return "image" in takes and not isinstance(takes, str) and hasattr(_eyes(model), "get_image_features")
+
+
+def _eyes(model: Any) -> Any:
+    """What has the method: the model, or what is below its head."""
+    return model if hasattr(model, "get_image_features") else getattr(model, "base_model", None)
+
+
+def writer(model: Any) -> Any:
+    """The part that writes text: the model itself, or its language model where that alone keeps what it has read."""
+    inner = getattr(model, "language_model", None)
+    keeps = "past_key_values" in signature(model.forward).parameters
+    return model if keeps or not hasattr(inner, "generate") else inner
 
 
 def vision_parts(model: Any, decoder: Part, inputs: Inputs | None, shapes: Mapping[str, Any] | None) -> list[Part]:
@@ -34,11 +46,11 @@ def vision_parts(model: Any, decoder: Part, inputs: Inputs | None, shapes: Mappi
     if inputs is None:
         (inputs, *others), own = _example(model)
         shapes = shapes or own
-    encoder, embedding = ImageFeatures(model), Embeddings(model)
+    encoder, embedding = ImageFeatures(_eyes(model)), Embeddings(model)
     features = encoder(**inputs)["image_features"]
 
     decoder = _of_embeddings(model, decoder)
-    _check(model, decoder.kwargs, inputs, features)
+    _check(model, decoder, inputs, features)
     ids = torch.randint(3, 9, (2, 3))
     return [
         Part("vision_encoder.onnx", encoder, dict(inputs), dict(shapes or {}), others, ["image_features"]),
@@ -73,23 +85,25 @@ def _of_embeddings(model: Any, decoder: Part) -> Part:
 
 
 def _typed(model: Any) -> bool:
-    return "token_type_ids" in inspect.signature(model.forward).parameters
+    return "token_type_ids" in signature(model.forward).parameters
 
 
 def _example(model: Any) -> tuple[list[dict[str, torch.Tensor]], dict[str, Any]]:
     """(two images in the form that the model takes, and others to compare at; the axes that may change)."""
     config = getattr(model.config, "vision_config", None)
     size, channels = getattr(config, "image_size", None), getattr(config, "num_channels", None) or 3
-    if "image_grid_thw" in inspect.signature(model.get_image_features).parameters and config is not None:
-        return _patches(config, channels)
-    if isinstance(size, int):
+    if "image_grid_thw" in signature(_eyes(model).get_image_features).parameters and config is not None:
+        (first, *others), dynamic = _patches(config, channels)
+        return [first, *(one for one in others if _taken(model, **one))], dynamic
+    down, across = (size, size) if isinstance(size, int) else size if isinstance(size, list | tuple) else (0, 0)
+    if down:
         # Images one after another, or several for each text.
         for batch, axes in (((2,), {0: "num_images"}), ((1, 2), {0: BATCH, 1: "num_images"})):
-            images = torch.randn(*batch, channels, size, size)
-            if not _taken(model, images):
+            images = torch.randn(*batch, channels, down, across)
+            if not _taken(model, pixel_values=images):
                 continue
-            other = torch.randn(*batch, channels, 2 * size, size)
-            free = {len(batch) + 1: "height", len(batch) + 2: "width"} if _taken(model, other) else {}
+            other = torch.randn(*batch, channels, 2 * down, across)
+            free = {len(batch) + 1: "height", len(batch) + 2: "width"} if _taken(model, pixel_values=other) else {}
             return [{"pixel_values": images}], {"pixel_values": {**axes, **free}}
     raise InputError(
         f"{type(model).__name__}.get_image_features takes images in a form of its own: give an example of its "
@@ -108,15 +122,15 @@ def _patches(config: Any, channels: int) -> tuple[list[dict[str, torch.Tensor]],
     return found, {"pixel_values": {0: "num_patches"}, "image_grid_thw": {0: "num_images"}}
 
 
-def _taken(model: Any, images: torch.Tensor) -> bool:
+def _taken(model: Any, **images: torch.Tensor) -> bool:
     try:
-        ImageFeatures(model)(pixel_values=images)
+        ImageFeatures(_eyes(model))(**images)
     except (ValueError, RuntimeError, TypeError, IndexError):
         return False
     return True
 
 
-def _check(model: Any, step: Mapping[str, Any], inputs: Inputs, features: torch.Tensor) -> None:
+def _check(model: Any, decoder: Part, inputs: Inputs, features: torch.Tensor) -> None:
     """Raise InputError unless the model does what a loop over these graphs does, at a prompt with images."""
     token = places_taken(model.config.to_dict())
     counts, text = [len(features)], torch.randint(3, 9, (1, 2))
@@ -126,14 +140,14 @@ def _check(model: Any, step: Mapping[str, Any], inputs: Inputs, features: torch.
     mask = torch.ones_like(ids)
     kinds = (ids == token).to(torch.int64)
     more = {"token_type_ids": kinds} if _typed(model) else {}
-    hidden = {"mm_token_type_ids": kinds} if "mm_token_type_ids" in inspect.signature(model.forward).parameters else {}
-    wanted = model(ids, attention_mask=mask, use_cache=False, **more, **hidden, **inputs).logits
-    if "position_ids" in step:
+    hidden = {"mm_token_type_ids": kinds} if "mm_token_type_ids" in signature(model.forward).parameters else {}
+    wanted = model(input_ids=ids, attention_mask=mask, use_cache=False, **more, **hidden, **inputs).logits
+    if "position_ids" in decoder.kwargs:
         more["position_ids"] = mask.cumsum(1) - 1
     if "image_grid_thw" in inputs:
         more["position_ids"], _ = axial_places(ids, mask, inputs["image_grid_thw"], model.config.to_dict())
     embeds = with_images(Embeddings(model)(ids.masked_fill(ids == token, 0))["inputs_embeds"], ids, features, token)
-    found = Decoder(model)(inputs_embeds=embeds, attention_mask=mask, past_key_values=None, **more)["logits"]
+    found = decoder.module(inputs_embeds=embeds, attention_mask=mask, past_key_values=None, **more)["logits"]
     if not (found - wanted).abs().max() <= _SAME * wanted.abs().max():
         raise InputError(
             f"{type(model).__name__} does more with its images than to put their features in the places of their "

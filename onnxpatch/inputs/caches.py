@@ -136,9 +136,10 @@ def _spread(states: object, spec: object) -> object:
     if not isinstance(states, dict) or spec is None:
         return spec
     if isinstance(spec, Mapping) and all(isinstance(axis, int) for axis in spec):
-        return {name: _spread(one, spec) for name, one in states.items()}
+        # A StaticCache counts its tokens in a tensor without axes.
+        return {name: _spread(one, spec if getattr(one, "shape", True) else None) for name, one in states.items()}
     if isinstance(spec, tuple | list) and len(spec) == len(states):
-        return {name: _spread(one, each) for (name, one), each in zip(states.items(), spec, strict=True)}
+        spec = dict(zip(states, spec, strict=True))
     if isinstance(spec, Mapping):
         return {name: _spread(one, spec.get(name)) for name, one in states.items()} | {
             name: one for name, one in spec.items() if name not in states

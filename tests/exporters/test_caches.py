@@ -170,6 +170,29 @@ def test_shapes_of_a_cache_in_every_form() -> None:
         shapes.read(inputs, {"past": {"keys": axes}})
 
 
+@pytest.mark.slow  # two seconds under trace, four under dynamo
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_a_static_cache_in_a_loop(exporter: str, tmp_path: Path) -> None:
+    """Six tokens after a prompt of four, in a cache of twelve places; dynamic in the batch."""
+    model: Any = llama()
+    mine = transformers.StaticCache(config=model.config, max_cache_len=12)
+    with torch.no_grad():
+        token = model(torch.randint(3, 99, (2, 4)), past_key_values=mine).logits[:, -1:].argmax(-1)
+    kwargs, axes = {"input_ids": token, "past_key_values": copy.deepcopy(mine)}, {0: "b"}
+    report = onnxpatch.export(
+        model, (), tmp_path / "m.onnx", kwargs=kwargs, dynamic_shapes={"input_ids": axes, "past_key_values": axes},
+        exporter=exporter, max_probes=4,
+    )  # fmt: skip
+    assert report.ok and {check.sizes["b"] for check in report.checks} >= {2, 3}
+    session, theirs = onnxpatch.Session(tmp_path / "m.onnx"), copy.deepcopy(mine)
+    for _ in range(6):
+        with torch.no_grad():
+            wanted = model(token, past_key_values=theirs).logits
+        found = session(input_ids=token, past_key_values=mine)
+        assert torch.allclose(torch.as_tensor(found["logits"]), wanted, atol=1e-5)
+        token, mine = wanted[:, -1:].argmax(-1), found["past_key_values"]
+
+
 def test_a_cache_is_put_together_anew() -> None:
     config = transformers.Gemma2Config(sliding_window=4, num_hidden_layers=2)
     before = transformers.DynamicCache(states(1, 3), config=config)
