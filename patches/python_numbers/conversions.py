@@ -160,6 +160,33 @@ def size_bit_length(original: Callable[[Tensor], Any], value: Tensor) -> object:
     return (value.abs() >= 2 ** torch.arange(63)).sum()
 
 
+class _Named(torch.nn.Module):
+    """Channels times the weights that are kept under their number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = torch.nn.ModuleDict({"2": torch.nn.Linear(2, 3), "4": torch.nn.Linear(4, 3)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.kept[str(x.shape[1])](x)
+
+
+@op(
+    "Tensor.__repr__",
+    name="size-as-text",
+    why='KeyError: \'tensor(4)\': str(x.shape[1]) under trace, where a size is a tensor; f"{n}" and "%d" are right',
+    reason=r"tensor\(4\)",
+    link=TRACED_LINK,
+    exporters=("trace",),
+    tries=lambda n: torch.randn(n, 4),
+    case=_Named,
+    unchanged=lambda x: x * len(str(3)),
+)
+def size_as_text(original: Callable[..., str], value: Tensor, **options: object) -> object:
+    """Its number, as an f-string has it."""
+    return f"{value}" if not value.dim() and traced_from_sizes(value) else NotImplemented
+
+
 def _trimmed(x: Tensor, reference: object) -> Tensor:
     """The first rows, as many as another tensor has, or as a number says."""
     return x[:, : reference.size(1)] if isinstance(reference, Tensor) else x[:, :reference]
