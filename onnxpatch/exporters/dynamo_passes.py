@@ -148,10 +148,21 @@ def _prod(inp: Any, dims: Sequence[int] | None = None, output_dtype: int | None 
     return op.ReduceProd(x, axes, keepdims=0)
 
 
+def _scalar(
+    s: Any, dtype: int | None = None, layout: object = None, device: object = None, pin_memory: object = None
+) -> object:
+    to = None if dtype in (None, -1) else ir.DataType(int(dtype))
+    if isinstance(s, int | float):
+        exact: Any = ir.tensor(s, dtype=to)
+        return op.Constant(value=exact)
+    return op.Identity(s) if to is None else op.Cast(s, to=to)
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     math.ceil: _ceil, math.floor: _floor, math.trunc: _trunc, round: _round,
-    torch.ops.prims.prod.default: _prod, torch.ops.aten._int_mm.default: lambda a, b: op.MatMulInteger(a, b),
+    torch.ops.prims.prod.default: _prod, torch.ops.prims.scalar_tensor.default: _scalar,
     torch.ops.prims.view_of.default: lambda a: op.Identity(a), torch.ops.aten.sym_numel.default: lambda a: op.Size(a),
+    torch.ops.aten._int_mm.default: lambda a, b: op.MatMulInteger(a, b),
 }  # fmt: skip
 """For torch.onnx.export's `custom_translation_table`."""
 
