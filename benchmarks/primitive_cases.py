@@ -228,6 +228,7 @@ NOT_MEASURED = {
     "convolution-padded-by-sizes": "a Pad before the convolution",
     "max-pool-padded-by-sizes": "a Pad before the pool",
     "strides-from-sizes": _SIZES,
+    "rrelu": _ONE_NODE,
     "size-as-text": _SIZES,
     "finite-whole-numbers": "zeros or ones",
     "extremes-beside-nan": "a Max or Min, and a Where beside each operand",

@@ -237,6 +237,21 @@ def thresholded_softplus(input: Tensor, beta: float = 1, threshold: float = 20) 
     return torch.where(scaled > threshold, input, softplus(scaled) / beta)
 
 
+@op(
+    "nn.functional.rrelu",
+    "rrelu",
+    why=missing("aten::rrelu_with_noise_functional", exporters=("dynamo",)),
+    exporters=("dynamo",),
+    tries=numbers,
+    case=lambda x: (functional.rrelu(x, 0.1, 0.4), torch.rrelu(x), functional.rrelu(x * 2, inplace=True)),
+)
+def rrelu(
+    input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, inplace: bool = False
+) -> Tensor:
+    """In eval the slope below 0 is the mean of both."""
+    return NotImplemented if training else functional.leaky_relu(input, (lower + upper) / 2, inplace)
+
+
 # ------------------------------------------------------------------ NaN
 def _holes(b: int, n: int) -> Tensor:
     return torch.where(torch.arange(n) % 4 == 3, torch.nan, torch.randn(b, n) * 2)
