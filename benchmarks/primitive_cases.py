@@ -228,6 +228,7 @@ NOT_MEASURED = {
     "convolution-padded-by-sizes": "a Pad before the convolution",
     "max-pool-padded-by-sizes": "a Pad before the pool",
     "strides-from-sizes": _SIZES,
+    "spectrum-windows": "a few elementwise nodes for each position",
     "rrelu": _ONE_NODE,
     "size-as-text": _SIZES,
     "finite-whole-numbers": "zeros or ones",
