@@ -79,6 +79,6 @@ def test_an_export_fails_make_check_unless_it_is_a_sample(tmp_path):
 
 def test_durations_are_written(tmp_path):
     file, table = tmp_path / "test_two.py", tmp_path / "durations.txt"
-    file.write_text("def test_one(): pass\ndef test_long():\n    for _ in range(30_000_000): pass\n", encoding="utf-8")
+    file.write_text("def test_one(): pass\ndef test_long():\n    for _ in range(70_000_000): pass\n", encoding="utf-8")
     run(file, f"--durations-into={table}")
     assert "test_long" in table.read_text(encoding="utf-8") and "test_one" not in table.read_text(encoding="utf-8")
