@@ -10,6 +10,9 @@ compile them. All by private torch APIs.
   while a patched model runs. If it moves, guards name lines of onnxpatch.
 - `ShapeEnv.deferred_runtime_asserts` and `ExportedProgram.range_constraints`, by way of the inputs' fake tensors: the
   ONNX exporter drops the assert nodes. If these move, no condition is known: ({}, []).
+- `ReferenceAnalysis.int_truediv`: what torch makes the nodes of a condition with. It divides sympy's expressions, and
+  asks a node for its truth: "symbolically traced variables cannot be used as inputs to control flow". Nodes divide
+  themselves inside of an export. If it moves, models with a condition on a quotient of sizes are refused.
 - `torch.utils._sympy.functions`: torch's own sympy functions (FloorDiv, Mod, ...), by name. A condition with a function
   that is not in the table below cannot be evaluated, and counts as unknown.
 """
@@ -27,6 +30,7 @@ import sympy
 import torch
 from sympy.printing.lambdarepr import LambdaPrinter
 
+from onnxpatch._torch.one_export import Replaced
 from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.process import undone
 
@@ -48,6 +52,23 @@ def ignore_frames(files: Iterable[str]) -> Iterator[None]:
     with undone(lambda: known.difference_update(added)):
         known.update(added)
         yield
+
+
+def _dividing(original: Any) -> Any:
+    def int_truediv(a: Any, b: Any) -> Any:
+        # A node, or a symbolic number, is divided as it stands.
+        known = all(isinstance(one, sympy.Basic | int | float) for one in (a, b))
+        return original.__func__(a, b) if known else a / b
+
+    return staticmethod(int_truediv)
+
+
+_QUOTIENTS = Replaced("torch.utils._sympy.reference.ReferenceAnalysis.int_truediv", _dividing)
+
+
+def quotients_in_conditions() -> contextlib.AbstractContextManager[None]:
+    """A context in which torch.export may assume a condition on a quotient of sizes."""
+    return _QUOTIENTS.held()
 
 
 def drop_unsolvable_guards() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 
 _MOST = 100  # guards that are evaluated
+_QUOTIENT = re.compile(r"\(?\b(?:Int|Float)TrueDiv\((\w+), (\w+)\)\)?")  # torch's name for the `/` of two sizes
 _WIDTH = {1: 200, 2: 48, 3: 10}  # by the number of dimensions in a guard: sizes tried for each
 
 
@@ -98,7 +100,8 @@ def _as_sums(sizes: Mapping[Any, SizeExpression], names: Mapping[Any, str]) -> d
 def _renamed(condition: Any, symbols: Sequence[tuple[Any, str]]) -> str:
     import sympy
 
-    return str(condition.xreplace({symbol: sympy.Symbol(name, integer=True) for symbol, name in symbols}))
+    text = str(condition.xreplace({symbol: sympy.Symbol(name, integer=True) for symbol, name in symbols}))
+    return _QUOTIENT.sub(r"\1/\2", text)
 
 
 def breaking_probes(guards: Sequence[Guard], search: Oracle, most: int = 6) -> list[tuple[Guard, Probe]]:

@@ -54,3 +54,19 @@ def test_an_if_of_the_model_is_not_left_out():
     model = Choosing().eval()
     with onnxpatch.patched(model), pytest.raises(Exception, match="export"):
         export(model, EXAMPLE, "dynamo", SHAPES)
+
+
+class Shrunk(nn.Module):
+    """What is wider than twenty is doubled."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 if x.shape[2] / 20 > 1.0 else x + 1
+
+
+def test_a_condition_on_a_quotient_is_no_error_of_torch():
+    with pytest.raises(onnxpatch.VerificationError, match=r"right for width >= 21") as raised:
+        onnxpatch.export(
+            Shrunk().eval(), (torch.randn(2, 3, 24),), None, exporter="dynamo", dynamic_shapes=({2: "width"},),
+            attempts="asked",
+        )  # fmt: skip
+    assert "assumed 1.0 < width/20" in str(raised.value)
