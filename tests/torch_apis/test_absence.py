@@ -176,16 +176,17 @@ DYNAMO: Callable[[], bool] = lambda: export(Busy(), dynamo=True)  # noqa: E731
 BRANCHES: Callable[[], bool] = lambda: (  # noqa: E731
     export(Deciding(), dynamo=False, branches=True) and export(Looping(), dynamo=False)
 )
+SIDES: Callable[[], bool] = lambda: export(Deciding(), dynamo=True, branches=True)  # noqa: E731
 # What asks for the APIs of each file of the folder.
 EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "__init__": [DYNAMO], "function_modes": [TRACE, DYNAMO],
     "tensor_origins": [DYNAMO], "dispatch_modes": [count, count_back], "cond": [BRANCHES], "exporters": [DYNAMO],
     "one_export": [alone, TRACE], "guards": [DYNAMO], "operator_tables": [tables, named, DYNAMO],
     "signatures": [TRACE], "symbolic_sizes": [TRACE, DYNAMO, lambda: export(Growing(), dynamo=False)],
-    "fake_sizes": [BRANCHES],
+    "fake_sizes": [BRANCHES], "graph_bodies": [SIDES],
     "traced_writes": [write], "traced_nodes": [write], "script_tracing": [compiled, TRACE],
 }  # fmt: skip
-LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES} & set(jobs)}
+LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES, SIDES} & set(jobs)}
 
 
 @pytest.mark.parametrize(
