@@ -135,18 +135,20 @@ class _Alone(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         pooled = [pool(x).mean() for pool in self.pools]
         rows = functional.max_pool1d(x[0], 2), functional.avg_pool1d(x[0], 3), functional.adaptive_avg_pool1d(x[0], 1)
-        return (*pooled, *rows, functional.pad(x[0], (1, 1), mode="circular"), functional.unfold(x, 2))
+        others = functional.lp_pool3d(x[None], 2, 2), functional.unfold(x, 2)
+        return (*pooled, *rows, functional.pad(x[0], (1, 1), mode="circular"), *others)
 
 
 _AXES = {
     "max_pool1d": 1, "max_pool2d": 2, "max_pool3d": 3, "avg_pool1d": 1, "avg_pool2d": 2, "avg_pool3d": 3,
-    "lp_pool1d": 1, "lp_pool2d": 2, "adaptive_avg_pool1d": 1, "adaptive_avg_pool2d": 2, "adaptive_avg_pool3d": 3,
+    "lp_pool1d": 1, "lp_pool2d": 2, "lp_pool3d": 3,
+    "adaptive_avg_pool1d": 1, "adaptive_avg_pool2d": 2, "adaptive_avg_pool3d": 3,
     "max_pool1d_with_indices": 1, "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 3,
     "pixel_shuffle": 2, "pixel_unshuffle": 2, "unfold": 2, "fold": 1,
 }  # fmt: skip
 _WITH_A_BATCH = (
     "max_pool1d", "max_pool2d", "max_pool3d", "nn.functional.avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d",
-    "lp_pool2d", "nn.functional.adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+    "lp_pool2d", "lp_pool3d", "nn.functional.adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
     "nn.functional.max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices", "pixel_shuffle",
     "pixel_unshuffle", "nn.functional.unfold", "fold", "pad",
 )  # fmt: skip
