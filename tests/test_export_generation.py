@@ -49,6 +49,19 @@ def test_an_encoder_decoder_is_three(exporter: str, tmp_path: Path) -> None:
     assert [value.name for value in first.get_outputs()] == ["logits", *(f"present.0.{side}" for side in sides)]
 
 
+def test_an_encoder_decoder_with_a_window_keeps_all_keys() -> None:
+    """After a prompt longer than the window, the layers of T5Gemma's own cache have different lengths."""
+    side = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 99, "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention"]}  # fmt: skip
+    config = transformers.T5GemmaConfig(encoder=side, decoder=side | {"cross_attention_hidden_size": 16}, vocab_size=99)
+    first = generation_parts(transformers.T5GemmaForConditionalGeneration(config).eval())[1]
+    tokens = torch.randint(3, 99, (2, 7))
+    with torch.no_grad():
+        kept = first.module(**{**first.kwargs, "input_ids": tokens})["past_key_values"].self_attention_cache
+    assert [layer.keys.shape[2] for layer in kept.layers] == [7, 7]
+
+
 def test_what_genai_reads_names_the_files_own_inputs_and_outputs(tmp_path: Path) -> None:
     onnxpatch.export_generation(llama(), tmp_path, exporter="trace", max_probes=1, check=False, genai=True)
     written = json.loads((tmp_path / "genai_config.json").read_text())["model"]

@@ -186,8 +186,11 @@ class NextStep(_Around):
 def _decoded(
     model: nn.Module, ids: torch.Tensor, encoded: torch.Tensor, mask: torch.Tensor | None, past: object
 ) -> Any:
+    from transformers import DynamicCache, EncoderDecoderCache
     from transformers.modeling_outputs import BaseModelOutput
 
+    # All layers of full length, as of a decoder: the model's own cache may keep a window in some.
+    past = EncoderDecoderCache(DynamicCache(), DynamicCache()) if past is None else past
     mask_of = {} if mask is None else {"attention_mask": mask}
     outputs = BaseModelOutput(last_hidden_state=encoded)
     outputs.attention_mask = mask  # an encoder that shortens a sound gives the mask of its answer in it
