@@ -83,6 +83,17 @@ class Parts(nn.Module):
         return self.head(found + self.part.encode(x) if isinstance(self.part, Behind) else found / x.shape[0])
 
 
+class Listed(Encoder):
+    """Its list of parts, which is traced too, has no forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList([nn.ReLU()])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.parts[0](super().forward(x))
+
+
 class LowRank(nn.Module):
     """As peft leaves a linear layer: its own weight, and two thin ones of an adapter chosen by name."""
 
@@ -161,6 +172,7 @@ HELD: dict[str, Any] = {
     "offloaded": lambda: Offloaded().eval(),
     "part in inference mode": lambda: Parts(Behind()).eval(),
     "scripted part": lambda: Parts(scripted()).eval(),
+    "traced part with a list": lambda: Parts(torch.jit.trace(Listed().eval(), X)).eval(),
     "traced part": lambda: Parts(torch.jit.trace(Encoder().eval(), X)).eval(),
     "made in inference mode": in_inference_mode,
     "helper that delegates": lambda: Delegating().eval(),

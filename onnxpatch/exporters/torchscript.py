@@ -29,6 +29,7 @@ from onnxpatch._torch.script_tracing import numbers_negated, traced, weights_lef
 from onnxpatch.exporters.opened_call import OutputLayout, opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
+from onnxpatch.inputs.given_model import is_program
 from onnxpatch.inputs.leaves import signature
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.editing import edited
@@ -83,7 +84,7 @@ def call_torchscript(
         # The exporter's own trace knows no module but those of Python: torch.jit.trace takes both.
         target = torch.jit.trace(target, args, example_kwarg_inputs=None, check_trace=False, strict=False)
     # A captured program refuses to be set to eval, as torch does for the time of the trace.
-    captured = any(isinstance(getattr(one, "graph", None), torch.fx.Graph) for one in target.modules())
+    captured = any(map(is_program, target.modules()))
     mode: dict[str, Any] = {"training": torch.onnx.TrainingMode.PRESERVE} if captured else {}
     compiled = request.exporter == "script" or isinstance(target, torch.jit.ScriptModule)
     # input_names may go on with names for the parameters, which are no dynamic inputs.

@@ -40,11 +40,19 @@ def as_module(model: object) -> Any:
         return _of_program(model)
     while isinstance(model, _WRAPPERS):
         model = model.module
-    if isinstance(model, nn.Module) and isinstance(getattr(model, "graph", None), torch.fx.Graph):
+    if is_program(model):
         return _around(model)
     if isinstance(model, nn.Module | type) or not _in_python(model):
         return model
     return _calling(model)
+
+
+def is_program(module: object) -> bool:
+    """Whether a module runs a torch.fx graph."""
+    # A scripted one without a forward, such as a list, raises RuntimeError where its graph is asked for.
+    if isinstance(module, torch.jit.ScriptModule) or not isinstance(module, nn.Module):
+        return False
+    return isinstance(getattr(module, "graph", None), torch.fx.Graph)
 
 
 def _in_python(value: object) -> bool:
