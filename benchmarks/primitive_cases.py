@@ -243,6 +243,7 @@ NOT_MEASURED = {
     "--ior--": _ONE_NODE,
     "buffer-copy": _ONE_NODE,
     "chunks-of-a-dynamic-axis": _SIZES,
+    "parts-of-a-dynamic-axis": _SIZES,
     "constant-exponentials": "computes constants once, when the model is exported",
     "einsum-of-two-dtypes": "a Cast before the einsum",
     "encoder-padding": _ROUTE,

@@ -13,12 +13,15 @@
   every submodule through a proxy, whose class it derives from `module.__class__`. A patched module answers with the
   class that was written, but not to this module of torch: the proxy would run the model's own code. Where torch asks
   from another place, models with shared modules are exported as they are, without patches.
+- `torch._C.ScriptModule.code` says which attributes compiled code assigns, `self.state = ...`. If it moves, a compiled
+  model that keeps a state is compared in the state that the last call left.
 
 Each of the other files does the same for one subject.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -31,7 +34,9 @@ try:
 except ImportError:
     pytree = GoneModule("torch.utils._pytree")  # type: ignore[assignment]
 
-__all__ = ["PROXY_MAKER", "exporting", "pytree", "written_callables"]
+__all__ = ["PROXY_MAKER", "assigned_in_compiled", "exporting", "pytree", "written_callables"]
+
+_ASSIGNED = re.compile(r"^\s*self\.(\w+) = ", re.M)
 
 PROXY_MAKER = "torch.fx.experimental.proxy_tensor"
 """The module of torch that derives proxies from a module's class."""
@@ -73,3 +78,9 @@ def written_callables(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
             written = getattr(value, "_torchdynamo_orig_callable", None)
             if callable(written):
                 yield name, written
+
+
+def assigned_in_compiled(module: torch.nn.Module) -> dict[str, Any]:
+    """The attributes that the code of a ScriptModule assigns, with their values now; none of another module."""
+    code = getattr(getattr(module, "_c", None), "code", "") if isinstance(module, torch.jit.ScriptModule) else ""
+    return {name: getattr(module, name) for name in sorted({*_ASSIGNED.findall(code)}) if hasattr(module, name)}

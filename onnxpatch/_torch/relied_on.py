@@ -132,7 +132,7 @@ RELIED_ON = (
     Api("torch.onnx._internal.torchscript_exporter._globals.GLOBALS", "one_export", _FORKED_EXPORT),
     Api("torch._C._jit_onnx_log", "one_export", "the TorchScript exporter prints graphs where it fails"),
     Api("torch._C._jit_pass_onnx_deduplicate_initializers", "script_tracing", _WEIGHTS),
-    Api("torch._C.ScriptModule.code", "script_tracing", "compiled models keep what a comparison leaves in their state"),
+    Api("torch._C.ScriptModule.code", "__init__", "compiled models keep what a comparison leaves in their state"),
     Api("torch.autograd.grad_mode.inference_mode.__enter__", "exporters", "parts in inference mode are refused"),
     Api("torch.compiler._is_exporting_flag", "exporters", "models with scripted parts are refused"),
     Api(f"{_SHAPES}.ShapeEnv._log_guard", "exporters", _NO_LINES),

@@ -13,14 +13,11 @@
   written as initializers; what is missing there becomes an input. If it moves, the file is made as torch makes it.
 - Compiled code (torch.jit.script) asks `not n` of numbers and `~x` of whole ones, which the exporter takes of truth
   values alone. No patch acts there: the operators themselves get another translation, as users register one.
-- `torch._C.ScriptModule.code` says which attributes compiled code assigns, `self.state = ...`. If it moves, a compiled
-  model that keeps a state is compared in the state that the last call left.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -34,9 +31,8 @@ from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
 from onnxpatch.process import Shared, filtered, undone, warned
 
-__all__ = ["assigned_in_compiled", "numbers_negated", "weights_left_out"]
+__all__ = ["numbers_negated", "weights_left_out"]
 
-_ASSIGNED = re.compile(r"^\s*self\.(\w+) = ", re.M)
 _BOOL = 9  # as ONNX numbers it
 
 
@@ -106,12 +102,6 @@ def _flag_set() -> Iterator[None]:
 
 
 _FLAG = Shared(_flag_set)  # before torch 2.15, one for all threads
-
-
-def assigned_in_compiled(module: torch.nn.Module) -> dict[str, Any]:
-    """The attributes that the code of a ScriptModule assigns, with their values now; none of another module."""
-    code = getattr(getattr(module, "_c", None), "code", "") if isinstance(module, torch.jit.ScriptModule) else ""
-    return {name: getattr(module, name) for name in sorted({*_ASSIGNED.findall(code)}) if hasattr(module, name)}
 
 
 def _not(graph: Any, number: Any) -> Any:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from onnxpatch._torch import assigned_in_compiled
 from onnxpatch._torch.dispatch_modes import Writes, count_writes, storage_key
 from onnxpatch._torch.function_modes import modes_kept, unseen
-from onnxpatch._torch.script_tracing import assigned_in_compiled
 from onnxpatch.inputs.held_objects import MISSING, HeldContainers, HeldObjects
 from onnxpatch.process import Shared, undone
 

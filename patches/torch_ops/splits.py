@@ -119,6 +119,31 @@ def chunk(input: Tensor, chunks: object, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple(_part(input, size * at, size * (at + 1) if at < last else None, dim) for at in range(last + 1))
 
 
+def _uneven_parts(x: Tensor) -> tuple[Tensor, ...]:
+    """Three parts, of which the first are one longer where the length is no multiple of three."""
+    return tuple(part.amax(1) for part in torch.tensor_split(x, 3, dim=1))
+
+
+@op(
+    "tensor_split",
+    name="parts-of-a-dynamic-axis",
+    why="relative error: the first parts of torch.tensor_split(x, 3) are one longer, as in the example, at every size",
+    reason="relative error",
+    exporters=("dynamo",),
+    tries=lambda batch, length: torch.randn(batch, length, 2),
+    sizes=((2, 6), (3, 7), (1, 5), (2, 3)),
+    case=_uneven_parts,
+    unchanged="fixed sizes",
+)
+def tensor_split(input: Tensor, indices_or_sections: object, dim: int = 0) -> tuple[Tensor, ...]:
+    """As many slices as there are sections; the first `length % sections` of them are one longer."""
+    length, count = input.shape[dim], indices_or_sections
+    if not isinstance(count, int) or count < 1 or not symbolic(length):
+        return NotImplemented
+    ends = [length // count * at + torch.sym_min(length % count, at) for at in range(1, count)]
+    return tuple(_part(input, start, end, dim) for start, end in zip([0, *ends], [*ends, None], strict=True))
+
+
 # ------------------------------------------------------------------ split and join
 def _parts(x: Tensor, at: Any, axis: int) -> tuple[Tensor, ...]:
     ends = at if isinstance(at, list | tuple) else [x.shape[axis] // at * part for part in range(1, at)]
