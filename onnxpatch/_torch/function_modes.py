@@ -116,10 +116,15 @@ def torch_function_key(function: object) -> Any | None:
     if isinstance(function, types.GetSetDescriptorType | property):
         return function.__get__
     if isinstance(function, _BUILTINS):
-        owner = function if getattr(function, "__module__", None) else getattr(function, "__objclass__", None)
-        return function if str(getattr(owner, "__module__", "")).split(".")[0] == "torch" else None
+        return function if is_operator(function) else None
     # A function in C++ always asks the modes; one in Python does where torch has written that into it.
     return function if function in _overridable() else None
+
+
+def is_operator(function: object) -> bool:
+    """Whether a function in C or C++ is one of torch that takes tensors. The methods of torch.Size take none."""
+    owner = function if getattr(function, "__module__", None) else getattr(function, "__objclass__", None)
+    return owner is not torch.Size and str(getattr(owner, "__module__", "")).split(".")[0] == "torch"
 
 
 def function_name(function: object) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.function_modes import is_operator, unseen
 
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 _BUILTINS = (types.BuiltinFunctionType, *_METHODS)
@@ -51,7 +51,7 @@ def signatures(function: object) -> tuple[inspect.Signature, ...]:
     """The signatures of all overloads of a function; () if they cannot be read."""
     if isinstance(function, types.MethodWrapperType):  # a property of Tensor, as a TorchFunctionMode sees it
         return (inspect.Signature([_parameter("self", inspect.Parameter.POSITIONAL_ONLY)]),)
-    if isinstance(function, _BUILTINS) and _of_torch(function):
+    if isinstance(function, _BUILTINS) and is_operator(function):
         return _of_operator(function)
     try:
         # The signature of the function behind the switch, not its own `*args`.
@@ -72,11 +72,6 @@ def _dispatched(function: object) -> Any:
         return known[function]["if_true"]
     except (KeyError, TypeError):
         return function
-
-
-def _of_torch(function: object) -> bool:
-    owner = function if getattr(function, "__module__", None) else getattr(function, "__objclass__", None)
-    return str(getattr(owner, "__module__", "")).split(".")[0] == "torch"
 
 
 def _of_operator(function: Any) -> tuple[inspect.Signature, ...]:

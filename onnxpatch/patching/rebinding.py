@@ -16,7 +16,9 @@ Two models may run at once, in two threads or one inside the other. A place is s
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
+import gc
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -38,6 +40,7 @@ _standing: dict[Place, _Replaced] = {}
 _lock = process_lock()
 _numbers = itertools.count()
 _MISSING = object()
+_MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _MAY_BE_BASE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
@@ -113,6 +116,10 @@ def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
 def _set(home: object, name: str, value: object) -> None:
     if inspect.ismodule(home):
         vars(home)[name] = value  # not setattr: the module classes of lazy loaders override it
+    elif isinstance(home, type) and not home.__flags__ & _MADE_IN_PYTHON:
+        # A class in C, such as torch.Size, refuses setattr. vars() gives a view, which refers to its dict alone.
+        gc.get_referents(vars(home))[0][name] = value
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(home))  # or calls go on to what Python has looked up before
     else:
         setattr(home, name, value)
 

@@ -91,12 +91,13 @@ def _flat(x: Tensor) -> Tensor:
     import numpy
 
     count: Any = numpy.prod(x.shape[1:3])
-    return x.reshape(x.shape[0], count, -1).cumsum(1)
+    return x.reshape(x.shape[0], count, -1).cumsum(1) / x.shape[:2].numel()
 
 
 @_row(
     "numpy.prod",
     "math.prod",
+    "torch.Size.numel",
     name="symbolic-product",
     reason="cannot be reshaped",
     exporters=("trace",),
@@ -106,7 +107,7 @@ def _flat(x: Tensor) -> Tensor:
     unchanged=lambda x: x * math.prod((2, 3)),
 )
 def symbolic_product(original: Callable[..., Tensor], values: object) -> object:
-    """Keeps `numpy.prod(x.shape[1:3])` symbolic under trace. dynamo needs no patch: SymInts are multiplied."""
+    """Keeps `numpy.prod(x.shape[1:3])` and `x.shape[1:3].numel()` symbolic under trace. dynamo needs no patch."""
     numbers = list(values) if isinstance(values, tuple | list) else []
     if not any(isinstance(number, Tensor) and symbolic(number) for number in numbers):
         return NotImplemented
