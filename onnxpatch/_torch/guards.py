@@ -13,8 +13,6 @@ compile them. All by private torch APIs.
 - `ReferenceAnalysis.int_truediv`: what torch makes the nodes of a condition with. It divides sympy's expressions, and
   asks a node for its truth: "symbolically traced variables cannot be used as inputs to control flow". Nodes divide
   themselves inside of an export. If it moves, models with a condition on a quotient of sizes are refused.
-- `torch.utils._sympy.functions.sympy`: its FloorDiv calls `simplify` for a common factor. If it moves, exports of
-  Swin-like models take minutes more.
 - `torch.utils._sympy.functions`: torch's own sympy functions (FloorDiv, Mod, ...), by name. A condition with a function
   that is not in the table below cannot be evaluated, and counts as unknown.
 """
@@ -22,11 +20,9 @@ compile them. All by private torch APIs.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import operator
 import os
-import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -67,35 +63,12 @@ def _dividing(original: Any) -> Any:
     return staticmethod(int_truediv)
 
 
-def _by_terms(module: Any) -> Any:
-    twin = types.ModuleType(module.__name__)
-    vars(twin).update(vars(module), simplify=_simplified)
-    return twin
-
-
-def _simplified(quotient: Any) -> Any:
-    """A sum over what divides each of its terms. sympy.simplify takes minutes for the sizes of nested windows."""
-    few = len(list(itertools.islice(sympy.preorder_traversal(quotient), _FEW))) < _FEW
-    factors = sympy.Mul.make_args(quotient)
-    sums = [factor for factor in factors if factor.is_Add]
-    if few or len(sums) != 1:
-        return sympy.simplify(quotient)
-    rest = sympy.Mul(*(factor for factor in factors if factor is not sums[0]))
-    divided = sympy.Add(*(term * rest for term in sums[0].args))
-    whole = all(number.q == 1 for number in divided.atoms(sympy.Rational)) and not sympy.denom(divided).free_symbols
-    return divided if whole else sympy.simplify(quotient)
-
-
-_FEW = 40  # parts of an expression that sympy simplifies in no time
 _QUOTIENTS = Replaced("torch.utils._sympy.reference.ReferenceAnalysis.int_truediv", _dividing)
-_SIMPLER = Replaced("torch.utils._sympy.functions.sympy", _by_terms)
 
 
-@contextlib.contextmanager
-def quotients_of_sizes() -> Iterator[None]:
-    """A context in which torch.export may assume a condition on a quotient of sizes, and divides long ones fast."""
-    with _QUOTIENTS.held(), _SIMPLER.held():
-        yield
+def quotients_in_conditions() -> contextlib.AbstractContextManager[None]:
+    """A context in which torch.export may assume a condition on a quotient of sizes."""
+    return _QUOTIENTS.held()
 
 
 def drop_unsolvable_guards() -> None:

@@ -142,7 +142,6 @@ RELIED_ON = (
     Api(f"{_SHAPES}.ShapeEnv().guards", "guards", _GUARDS),
     Api(f"{_SHAPES}.ShapeEnv().deferred_runtime_asserts", "guards", _NO_CONDITIONS),
     Api(f"{_SYMPY}.reference.ReferenceAnalysis.int_truediv", "guards", _GUARDS),
-    Api(f"{_SYMPY}.functions.sympy", "guards", "exports of Swin-like models under dynamo take minutes more"),
     Api(f"{_SYMPY}.functions", "guards", _NO_CONDITIONS),
     Api(
         "torch.fx._symbolic_trace._is_fx_tracing_flag",

@@ -1,14 +1,11 @@
 """Conditions that torch.export cannot solve: left out where an operator asks for them as eager does, else refused."""
 
 import pytest
-import sympy
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._sympy.functions import FloorDiv
 
 import onnxpatch
-from onnxpatch._torch.guards import quotients_of_sizes
 from tests.exporting import export, run, wrong
 
 pytestmark = pytest.mark.exports
@@ -73,19 +70,3 @@ def test_a_condition_on_a_quotient_is_no_error_of_torch():
             attempts="asked",
         )  # fmt: skip
     assert "assumed 1.0 < width/20" in str(raised.value)
-
-
-def test_a_long_quotient_is_divided_by_its_terms(monkeypatch: pytest.MonkeyPatch):
-    def slow(expression: sympy.Expr) -> sympy.Expr:
-        assert expression.is_number, f"sympy.simplify takes seconds for {expression}"
-        return expression
-
-    sizes = sympy.symbols("a b c", integer=True, positive=True)
-    long = sum(6 * FloorDiv(size + 1, step) * size for size in sizes for step in (3, 5, 7, 9))
-    monkeypatch.setattr(sympy, "simplify", slow)
-    with quotients_of_sizes():
-        quotient = FloorDiv(long, 4)
-    assert quotient.args[1] == 2
-    for values in ((3, 5, 8), (10, 7, 2)):
-        at = dict(zip(sizes, values, strict=True))
-        assert int(quotient.subs(at)) == int(long.subs(at)) // 4
