@@ -106,9 +106,9 @@ def in_steps(number: Any) -> object:
 
 def _has_nodes(part: Any) -> bool:
     """Whether torch makes nodes of this part of an expression; a sum may have any number of terms."""
-    return bool(part.is_Add or part.is_Boolean or type(part).__name__ in ("FloorDiv", "Mod") or (
-        part.is_Mul and len(part.args) == 2
-    ))  # fmt: skip
+    if part.is_Mul:
+        return len(part.args) == 2
+    return bool(part.is_Add or part.is_Boolean) or type(part).__name__ in ("FloorDiv", "Mod")
 
 
 def constant_answer(condition: torch.SymBool) -> bool | None:

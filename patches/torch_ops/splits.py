@@ -140,8 +140,7 @@ def tensor_split(input: Tensor, indices_or_sections: object, dim: int = 0) -> tu
     length, count = input.shape[dim], indices_or_sections
     if not isinstance(count, int) or count < 1 or not symbolic(length):
         return NotImplemented
-    ends = [length // count * at + torch.sym_min(length % count, at) for at in range(1, count)]
-    return tuple(_part(input, start, end, dim) for start, end in zip([0, *ends], [*ends, None], strict=True))
+    return _parts(input, [length // count * at + torch.sym_min(length % count, at) for at in range(1, count)], dim)
 
 
 # ------------------------------------------------------------------ split and join
