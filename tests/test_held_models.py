@@ -240,9 +240,10 @@ class Quantized(nn.Module):
 
 
 def test_a_wrong_quantized_program_is_said_to_be_quantized() -> None:
-    quantized = torch.export.export(Quantized().eval(), X)
+    x = (torch.randn(256, 4),)  # of a few numbers, erf of eager and of the runtime may be the same to the last bit
+    quantized = torch.export.export(Quantized().eval(), x)
     with pytest.raises(onnxpatch.VerificationError, match=r"compare='cosine'.*the layers are quantized"):
-        onnxpatch.export(quantized, X, exporter="dynamo", tolerance=1e-12, attempts="asked")
+        onnxpatch.export(quantized, x, exporter="dynamo", tolerance=1e-12, attempts="asked")
 
 
 @pytest.mark.slow  # reads torch's table of translations
