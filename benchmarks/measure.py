@@ -56,6 +56,7 @@ class Outcome:
     attempts: how many onnxpatch.export made; call: what makes the file at once, by its report.
     openvino: the verdict of OpenVINO on a file that is right in onnxruntime, where it was asked; openvino_reason: why.
     peak: bytes that eager's operators took at the peak of any run, limit: what one might take, by the kit's report.
+    probes: inputs that the kit compared, left_out: that it did not run since they would take more than the limit.
     process: bytes that the process, or one that it started, took at most beside what it had before the export.
     """
 
@@ -70,6 +71,8 @@ class Outcome:
     openvino_reason: str = ""
     peak: float | None = None
     limit: float | None = None
+    probes: int = 0
+    left_out: float = 0
     process: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
@@ -305,8 +308,9 @@ def peak_from_here() -> int:
     return peak_of_process() or 0
 
 
-def memory(report: Report | None, before: int) -> dict[str, float | None]:
+def memory(report: Report | None, before: int) -> dict[str, Any]:
     """What an export took, as in Outcome. before: what the process had."""
     said = report.memory if report is not None else {}
     most = max(peak_of_process() or 0, peak_of_process(children=True) or 0)
-    return {"peak": said.get("peak"), "limit": said.get("limit"), "process": most - before if most else None}
+    probes = {"probes": len(report.checks), "left_out": said.get("left_out", 0)} if report is not None else {}
+    return {"peak": said.get("peak"), "limit": said.get("limit"), "process": most - before if most else None, **probes}

@@ -119,12 +119,21 @@ def memory(found: list[Answer]) -> list[str]:
     beyond = [a["case"] for a in said if a.get("limit") and a["peak"] > a["limit"]]
     lines = [f"Memory of the process beside what it had. Of {len(said)} exports whose report has the peak of eager's "
              f"runs, {len(beyond) or 'none'} had one above its limit{': ' if beyond else ''}{', '.join(beyond)}. "
-             "The most:", ""]  # fmt: skip
+             f"{share(known)}The most:", ""]  # fmt: skip
     largest = sorted(known, key=lambda a: a["process"], reverse=True)[:5]
     for one in largest:
         runs = f", a run of eager {one['peak'] / 1e6:.0f}" if one.get("peak") else ""
         lines.append(f"- {one['case']}, {one['exporter']}, {LABEL[one['kit']]}: {one['process'] / 1e6:.0f} MB{runs}")
     return [*lines, ""]
+
+
+def share(known: list[Answer]) -> str:
+    """How many inputs were not run since eager would take more than the limit, of all that might have been compared."""
+    compared, left_out = (sum(a.get(key) or 0 for a in known) for key in ("probes", "left_out"))
+    if not compared:
+        return ""
+    part = left_out / (left_out + compared)
+    return f"Inputs left out since a run would take more: {left_out:.0f} beside {compared} compared, {part:.1%}. "
 
 
 def in_openvino(found: list[Answer]) -> list[str]:

@@ -209,6 +209,10 @@ class _Stream:
         for line in lines:
             self._written(line, writer)
 
+    def isatty(self) -> bool:
+        """False for a closed one, which raises: torch.export asks."""
+        return not self._stream.closed and self._stream.isatty()
+
     def _written(self, text: str, writer: str) -> int:
         takers = _takers.get(threading.get_ident(), ())
         taken = any(take(self._name, text, writer) for take in reversed(takers))

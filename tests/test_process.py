@@ -198,3 +198,11 @@ def test_an_error_of_the_block_passes():
     with pytest.raises(ZeroDivisionError), undone(lambda: done.append(1)):
         1 / 0  # noqa: B018
     assert done == [1]  # a second time is only for what an interrupt stopped
+
+
+def test_a_stream_that_is_closed_is_no_terminal(monkeypatch, tmp_path):
+    """torch.export asks sys.stdout.isatty(), which raises for a closed file."""
+    with open(tmp_path / "out", "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+    with printed(lambda *_: False):
+        assert sys.stdout.isatty() is False

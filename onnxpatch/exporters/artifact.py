@@ -23,9 +23,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from onnxpatch.errors import InputError
+from onnxpatch.errors import InputError, error_chain
 
 _NAME = 60  # characters of a long path in a message
+_NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
 PREFIX = ".onnxpatch-"
 
 
@@ -221,6 +222,10 @@ class OutFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._drop()
+        if error is not None and (full := without_room(error)) is not None and self._folder is not None:
+            raise InputError(
+                f"the file cannot be written in {self._folder.parent} ({full.strerror}): choose another place"
+            ) from None
 
     def _drop(self) -> None:
         if self._lock is not None:
@@ -240,6 +245,12 @@ try:
     import fcntl
 except ImportError:  # Windows has no flock: leftover folders are not removed there
     fcntl = None  # type: ignore[assignment]
+
+
+def without_room(error: BaseException) -> OSError | None:
+    """What the system said if an error came from a full disk, a quota, or a limit of the size of files."""
+    chain = [one for one in error_chain(error) if isinstance(one, OSError)]
+    return next((one for one in chain if one.errno in _NO_ROOM), None)
 
 
 class Lock:

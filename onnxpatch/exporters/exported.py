@@ -18,6 +18,7 @@ from onnxpatch._torch import relied_on
 from onnxpatch._torch.exporters import parts_in_modes
 from onnxpatch._torch.one_export import one_export, quiet_torch
 from onnxpatch.errors import BranchError, ExportError, InputError, OnnxpatchError, error_chain
+from onnxpatch.exporters.artifact import without_room
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.messages.text import relative
 from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
@@ -97,6 +98,8 @@ def export(request: ExportRequest, path: Path) -> Exported:
     except InputError:
         raise
     except Exception as error:
+        if (full := without_room(error)) is not None:  # no other attempt has more
+            raise full from None
         raise ExportError(explained(error, request.model, request.exporter)) from error
 
 

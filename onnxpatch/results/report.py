@@ -44,7 +44,7 @@ class Report(Outcome):
     advice: what to type where the file is wrong.
     seconds: by step. bytes: of the file, with weights beside it. versions: of the libraries.
     memory: bytes that torch's operators took for the "example" and at the "peak" of any run, the "limit" of one run,
-        and the most that the "process" has had so far.
+        and the most that the "process" has had so far; "left_out": how many inputs would have taken more.
     """
 
     def raise_unless_right(self, hint: str = "") -> None:

@@ -178,12 +178,13 @@ class Reference:
 
     @property
     def bytes(self) -> dict[str, float]:
-        """What runs of the model took and may take, in bytes: of the example, the most, the limit, and the process."""
+        """What runs of the model took and may take, as in `Report.memory`."""
         process = peak_of_process()
         return {
             "example": float(self.eager.example_bytes),
             "peak": float(self.eager.peak),
             "limit": self.eager.limits[0],
+            "left_out": float(len(self.oracle.too_large)),
             **({"process": float(process)} if process else {}),
         }
 

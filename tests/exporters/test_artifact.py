@@ -212,6 +212,20 @@ def test_the_next_export_sweeps_what_killed_ones_left(tmp_path: Path) -> None:
     assert _hidden(tmp_path) == []
 
 
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_a_disk_that_is_full_ends_the_export_in_one_line(tmp_path: Path, exporter: str) -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))  # no file takes a byte
+    try:
+        with pytest.raises(onnxpatch.InputError, match=r"^the file cannot be written in .*\n.*choose another place$"):
+            onnxpatch.export(MODEL, (X,), tmp_path / "m.onnx", exporter=exporter)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert _hidden(tmp_path) == []
+
+
 def test_what_is_not_ours_is_not_swept(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()

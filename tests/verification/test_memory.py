@@ -21,7 +21,7 @@ from onnxpatch.verification.reference import Reference
 MB = 1e6
 FUZZED = 200
 QUICK = range(4, 8)  # of these, in every run of the tests: two of them reach the limit
-AT_ONCE = 28
+AT_ONCE = 25
 
 
 # ------------------------------------------------------------------ models made by chance
@@ -96,7 +96,7 @@ def test_no_model_of_a_sample_takes_more_than_its_limit() -> None:
 @pytest.mark.slow  # ten minutes in all
 @pytest.mark.parametrize("first", range(0, FUZZED, AT_ONCE))
 def test_no_model_takes_more_than_its_limit(first: int) -> None:
-    _within(range(first, min(first + AT_ONCE, FUZZED)))
+    _within(range(first, first + AT_ONCE))
 
 
 # ------------------------------------------------------------------ the report
@@ -111,6 +111,7 @@ def test_inputs_that_need_too_much_are_named_and_the_limit_is_the_users() -> Non
     report = onnxpatch.export(Durations().eval(), (ids,), exporter="trace", bounds="never", max_memory="1MB")
     assert report.memory["limit"] == MB
     assert 0 < report.memory["example"] <= report.memory["peak"] <= MB
+    assert report.memory["left_out"] >= 1
     (note,) = [note for note in report.notes if note.startswith("not tried")]
     assert "max_memory" in note and "torch.arange" in note
 
