@@ -271,7 +271,7 @@ NOT_MEASURED = {
     "pieces-at-once": "keeps the tensor whole",
     "captured-program": "calls the operators that the program calls, each once",
     "function-transforms": "calls the operators that ran, each once",
-    "gradient-checkpointing": "calls the function once",
+    "autograd-functions": "calls the function once",
     "flatten-of-chosen-rows": _SIZES,
     "convolution-of-one-pixel": "a MatMul in place of a convolution of one pixel",
     "batch-norm-of-chosen-rows": "a Mul and an Add",

@@ -48,8 +48,6 @@ _REMEDIES = {
     "is not supported for tensor subclasses": f"; {OUT_OF_TORCH}",
     "Tracer cannot set value trace for type": "; a scripted part gives out a number: let it return a tensor, or "
     "put the module that it was made from in its place",
-    "unordered_map::at": "; a torch.autograd.Function reads parameters that are no arguments of its forward: call the "
-    "code of that forward as a function while torch.onnx.is_in_onnx_export()",
     "unhashable type: non-nested SymInt": "; a dynamic size is looked up in a dict, a set or an lru_cache: compare it "
     "with ==, or keep that dimension fixed",
     "nsupported attribute type": "; an operator takes a list of fixed numbers here, and a number computed from a size "

@@ -70,10 +70,10 @@ class Substitution:
                 replaced = _standing.setdefault(place, _Replaced(now))
                 replaced.holders.add(holder)
                 # Not if another holder has set its substitute already: that one serves both. A staticmethod must stay
-                # one, or the class would bind its first argument.
+                # one, or the class would bind its first argument; a classmethod, so that the class is bound to it.
                 if now is replaced.before:
-                    static = isinstance(now, staticmethod)
-                    _set(home, name, staticmethod(self.substitute) if static else self.substitute)
+                    bound = isinstance(now, staticmethod | classmethod)
+                    _set(home, name, type(now)(self.substitute) if bound else self.substitute)
 
     def remove(self, holder: int) -> None:
         """Set the original back in the places that no other holder needs. May be called again after an interrupt."""
@@ -165,10 +165,12 @@ def _owner(path: str) -> Any:
 
 
 def _wrap(original: Callable[..., object], lookup: Lookup) -> Callable[..., Any]:
+    call = getattr(original, "__func__", original)  # of a classmethod, which a subclass may be bound to
+
     @functools.wraps(original)
     def substitute(*args: object, **kwargs: object) -> object:
         found = lookup(original, args, kwargs)
-        return original(*args, **kwargs) if found is NotImplemented else found
+        return call(*args, **kwargs) if found is NotImplemented else found
 
     for name in ("cache_clear", "cache_info", "cache_parameters"):  # lru_cache adds these to a function
         if hasattr(original, name):

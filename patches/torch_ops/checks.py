@@ -6,11 +6,12 @@ import ast
 import gc
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 from torch.utils.checkpoint import checkpoint
 
 from onnxpatch import Proof, op
@@ -148,7 +149,7 @@ def idle_cast(module: nn.Module, *args: object, **kwargs: object) -> nn.Module:
     return module if all(t.dtype == wanted[0] or not t.is_floating_point() for t in held) else NotImplemented
 
 
-# ------------------------------------------------------------------ gradient checkpointing
+# ------------------------------------------------------------------ autograd functions
 class _Checkpointed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -159,16 +160,21 @@ class _Checkpointed(nn.Module):
 
 
 @op(
-    "utils.checkpoint.CheckpointFunction.apply",
-    name="gradient-checkpointing",
-    why="unordered_map::at: the layers of torch.utils.checkpoint.checkpoint(use_reentrant=True) are those of an "
-    "autograd function",
+    "autograd.Function.apply",
+    name="autograd-functions",
+    why="unordered_map::at: a torch.autograd.Function reads parameters that are no arguments of its forward, as that "
+    "of torch.utils.checkpoint.checkpoint(use_reentrant=True) does",
     reason="unordered_map",
-    link="https://pytorch.org/docs/stable/checkpoint.html",
+    link="https://pytorch.org/docs/stable/notes/extending.html",
     exporters=("trace",),
     tries=lambda b: torch.randn(b, 4),
     case=_Checkpointed,
 )
-def checkpointed(run_function: Callable[..., Any], preserve_rng_state: bool, *args: Any) -> Any:
-    """Calls the function: an export records no gradients."""
-    return run_function(*args)
+def forward_alone(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls its forward: an export records no gradients. One that says what its ONNX nodes are (`symbolic`) is kept."""
+    if hasattr(cls, "symbolic"):
+        return NotImplemented
+    context = FunctionCtx()
+    context.needs_input_grad = (False,) * len(args)  # type: ignore[attr-defined]  # torch sets it in C++
+    alone = cls.setup_context is not torch.autograd.Function.setup_context  # its forward takes no context
+    return cls.forward(*(() if alone else (context,)), *args, **kwargs)
