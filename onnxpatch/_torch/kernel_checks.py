@@ -240,8 +240,12 @@ def _segments(call: _Call) -> bool:
 def _bags(call: _Call) -> bool:
     indices, offsets = call["indices"], call["offsets"]
     ordered = _within(offsets, 0, indices.numel()) and bool((offsets.diff() >= 0).all())
-    # The first offset is read, whether there is one or not.
-    return ordered and offsets.numel() > 0 and _within(indices, 0, call["weight"].shape[0] - 1)
+    # The first bag is written, whether there is one or not.
+    return (
+        ordered
+        and offsets.numel() > bool(call.get("include_last_offset"))
+        and _within(indices, 0, call["weight"].shape[0] - 1)
+    )
 
 
 def _classes(call: _Call) -> bool:

@@ -105,8 +105,10 @@ def floor_quotient(input: Tensor, other: Tensor | float) -> Tensor:
     # Of two float32 no quotient is so near to a whole number that float64 takes it for one. -1 // inf is -1.
     most = torch.finfo(torch.float32).max
     wide, by = input.to(torch.float64), by.to(torch.float64).clamp(-most, most)
-    # An infinity has no quotient.
-    return (torch.floor(torch.true_divide(wide, by)) + (wide - wide)).to(dtype)
+    # An infinity has no quotient, but by 0.
+    unknown = wide - wide
+    unknown = torch.where(by == 0, torch.zeros_like(by), unknown) if isinstance(other, Tensor) or not other else unknown
+    return (torch.floor(torch.true_divide(wide, by)) + unknown).to(dtype)
 
 
 def _without_rest(input: Tensor, other: Tensor) -> Tensor:

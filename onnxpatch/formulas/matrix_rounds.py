@@ -162,15 +162,21 @@ def reflected(loop: Loop, a: Tensor) -> tuple[Tensor, Tensor]:
         none = rest == 0
         factor = torch.where(none, torch.zeros_like(end), (end - head) / torch.where(none, torch.ones_like(end), end))
         mirror = below / torch.where(none, torch.ones_like(end), head - end)
-        whole = torch.where((rows == k)[:, None], torch.ones_like(mirror), mirror)
-        inside = (rows >= k)[:, None]
-        across = torch.where(inside, whole * both, torch.zeros_like(both)).sum(-2, keepdim=True)
-        both = torch.where(inside & (columns >= k), both - factor * whole * across, both)
-        both = torch.where((columns == k) & (rows > k)[:, None], mirror, both)
+        # The mirror is 0 above row k. Columns before it are done; its own becomes the new end, and the mirror below.
+        whole = mirror + (rows == k).to(torch.float64)[:, None]
+        across = torch.where(columns > k, _times(whole, both), 0.0)
+        at = torch.where(columns == k, torch.ones_like(across), 0.0)
+        new = torch.where((rows < k)[:, None], line, torch.where(none, head, end) * (whole - mirror) + mirror)
+        both = both - torch.matmul(torch.cat((factor * whole, line - new), -1), torch.cat((across, at), -2))
         return both, torch.where(_ticks(factors) == k, factor.squeeze(-1), factors)
 
     found = rounds(loop, most, step, a.to(torch.float64), factors)
     return found[0], found[1]
+
+
+def _times(line: Tensor, x: Tensor) -> Tensor:
+    """A column (..., m, 1) as a row, times (..., m, n)."""
+    return torch.matmul(line.squeeze(-1).unsqueeze(-2), x)
 
 
 def turned(loop: Loop, mirrors: Tensor, factors: Tensor, x: Tensor, transposed: bool = False) -> Tensor:
@@ -181,10 +187,8 @@ def turned(loop: Loop, mirrors: Tensor, factors: Tensor, x: Tensor, transposed: 
     def step(k: Tensor, found: Tensor) -> State:
         at = k if transposed else total - 1 - k
         below = torch.where((rows > at)[:, None], column(mirrors, at), torch.zeros_like(mirrors[..., :1]))
-        whole = torch.where((rows == at)[:, None], torch.ones_like(below), below)
-        inside = (rows >= at)[:, None]
-        across = torch.where(inside, whole * found, torch.zeros_like(found)).sum(-2, keepdim=True)
-        return (torch.where(inside, found - column(factors.unsqueeze(-2), at) * whole * across, found),)
+        whole = below + (rows == at).to(torch.float64)[:, None]
+        return (found - column(factors.unsqueeze(-2), at) * whole * _times(whole, found),)
 
     return rounds(loop, factors.shape[-1], step, x.to(torch.float64))[0]
 

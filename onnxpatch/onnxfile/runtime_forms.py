@@ -135,8 +135,13 @@ def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:
     mixed = _TWO_DTYPES.search(said)
     if mixed and mixed[1] == "Tind":
         with edited(file) as proto:
-            count = _places_in_int64(proto, mixed[2])
+            count = _in_one_dtype(proto, mixed[2], _INT64, first=1)
         return f"{mixed[2]} takes int64 places, which were of two dtypes; nodes: {count}" if count else ""
+    if mixed:
+        with edited(file) as proto:
+            count = _in_one_dtype(proto, mixed[2], _FLOAT64)
+        if count:
+            return f"{mixed[2]} in float64, since its inputs had two dtypes: {count} nodes"
     missing = _NO_KERNEL.search(said)
     if missing is None and mixed is None:
         return ""
@@ -147,18 +152,21 @@ def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:
     return f"{op} in float32, since {why}: {count} nodes" if count else ""
 
 
-def _places_in_int64(proto: ModelProto, op: str) -> int:
-    """Put a Cast before every input of such nodes, behind the first, that is not known to be int64."""
+def _in_one_dtype(proto: ModelProto, op: str, to: int, first: int = 0) -> int:
+    """Put a Cast before the inputs of such nodes, from the `first` on, that are not of this dtype: int64, or float64
+    where another input is."""
     from onnx import helper
 
     types = value_types(proto)
 
     def written(node: NodeProto) -> list[NodeProto]:
         before = []
-        for place, name in enumerate(node.input) if node.op_type == op else ():
-            if place and name and types.get(name) != _INT64:
+        kinds = [types.get(name) for name in node.input]
+        taken = node.op_type == op and (to == _INT64 or to in kinds)
+        for place, name in enumerate(node.input) if taken else ():
+            if place >= first and name and kinds[place] != to and (to == _INT64 or kinds[place] == _FLOAT):
                 node.input[place] = f"{node.output[0]}_place_{place}"
-                before.append(helper.make_node("Cast", [name], [node.input[place]], node.input[place], to=_INT64))
+                before.append(helper.make_node("Cast", [name], [node.input[place]], node.input[place], to=to))
         return [*before, node] if before else []
 
     return sum(rewrite(graph, written) for graph in all_graphs(proto.graph))

@@ -125,6 +125,10 @@ class Decisions(TorchFunctionMode):
         # A number as divisor is no data: it cannot become 0.
         self.divides |= isinstance(sides[-1], torch.Tensor)
 
+    def _rrelu(self, _: object, *given: object, training: object = False, **__: object) -> None:
+        # It draws for numbers below 0 only, so that the example need not show it.
+        self.draws |= bool(training or given[3:4] == (True,))
+
     def _array(self, result: object, of: torch.Tensor, *_: object, **__: object) -> None:
         # Code of this package reads arrays for itself: the state of the random generator.
         if package_of(sys._getframe(2)) != "onnxpatch":
@@ -287,15 +291,14 @@ _READERS: dict[Any, list[Reader]] = {
     # A function mode gets the getter of a property: `x.shape` arrives as torch.Tensor.shape.__get__.
     torch.Tensor.shape.__get__: [Decisions._sizes],  # type: ignore[attr-defined]
     torch.nn.functional.interpolate: [Decisions._resized],
-    torch.nn.functional.rrelu: [_marks("draws")],
+    torch.nn.functional.rrelu: [Decisions._rrelu],
 }
 _READ: dict[Reader, str] = {
     Decisions._sizes: "size numel",
     _marks("asks_finite"): "isnan isinf isfinite nan_to_num nanmean nansum nanmedian nanquantile fmax fmin",
     # Of numbers outside their domain they are NaN, though all inputs are finite.
     _marks("partial"): "sqrt log log2 log10 log1p acos asin arccos arcsin acosh atanh",
-    # They draw for some data only, so that the example need not show it.
-    _marks("draws"): "rrelu rrelu_",
+    Decisions._rrelu: "rrelu rrelu_",
     Decisions._ordered: "__lt__ __le__ __gt__ __ge__ lt le gt ge",
     Decisions._equal: "__eq__ __ne__ eq ne isclose not_equal equal allclose",
     Decisions._stepped: "__floordiv__ floor_divide __mod__ remainder fmod",

@@ -26,6 +26,7 @@ def _quotients(x: Tensor) -> tuple[Tensor, ...]:
     halves = -(-x.shape[1] // 2)
     return (
         x // 0.3,
+        x / 0 // (x * 0),
         whole // 3,
         whole // whole.abs().clamp(min=2),
         x[:, :halves],

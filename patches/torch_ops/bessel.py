@@ -1,4 +1,4 @@
-"""Bessel functions of order 0 and 1 and Airy's Ai, by polynomials on two or three parts of the axis, in float64.
+"""Bessel functions of order 0 and 1 and Airy's Ai, by polynomials on two or three parts of the axis.
 
 Each part is the function without its singularity, growth or oscillation, fitted with an error below 3e-7: up to 8 (2
 for K, 3 for Ai) in the squared argument, beyond it in its reciprocal.
@@ -48,17 +48,18 @@ _K: tuple[Parts, Parts] = (
          -0.0068200795652, 0.0040548194714, -0.0015275277662, 0.00026411514922),
     ),
 )  # fmt: skip
+# In 2 (x / 8)**2 - 1, from -1 to 1: by powers of it the terms would cancel.
 _J_NEAR = (
-    (1.0000000105, -16.000002999, 64.000136363, -113.78010561, 113.7973732, -72.910237177, 32.624396468, -11.018303588,
-     3.1057590812, -0.77000467422, 0.10783759837, 0.027093503869, -0.012291371988),
-    (0.50000000281, -4.0000008589, 10.666708962, -14.223017508, 11.385319348, -6.1094505777, 2.4526077112,
-     -0.97301815935, 0.60505235871, -0.46732417816, 0.27217845499, -0.094013841488, 0.014287828627),
+    (0.045829664781, 0.93030121785, -0.64846927744, -0.80808821894, 1.0383793953, -0.50747134103, 0.14598912948,
+     -0.028465193218, 0.0040575375952, -0.00045105840835, 3.8953797546e-05),
+    (-0.058143827959, 0.081058659091, 0.15151665167, -0.2595948394, 0.15858376167, -0.054745963136, 0.012456825705,
+     -0.0020287084826, 0.00024947277671, -2.4376280962e-05, 1.8878124496e-06),
 )  # fmt: skip
 _Y_NEAR = (
-    (-0.073804312001, 11.366789986, -65.839201082, 141.19546349, -159.33479305, 111.39758707, -53.396737159,
-     19.248531119, -6.0365814536, 1.9670719864, -0.61327400057, 0.12384928494, -0.0086140522985),
-    (-0.19605708873, 3.4783155497, -12.104911487, 18.780446129, -16.652999756, 9.5899669548, -3.9034414874,
-     1.2706507124, -0.51082201052, 0.36835819779, -0.25638347963, 0.10782784817, -0.019587307969),
+    (-0.3822506543, -0.82843583268, 1.6470964675, 0.14412517042, -1.0775476009, 0.67218353314, -0.21895803776,
+     0.046352307227, -0.0070246487147, 0.00082087232966, -7.3765034331e-05),
+    (0.070759858828, -0.24337742822, 0.023367571256, 0.23507204055, -0.19639839317, 0.078548157604, -0.019628779976,
+     0.0034218320844, -0.00044377273767, 4.5331979815e-05, -3.6406019199e-06),
 )  # fmt: skip
 # Of the wave beyond 8: the parts in phase, and a quarter turn off.
 _WAVES: tuple[Parts, Parts] = (
@@ -118,7 +119,7 @@ def j(order: int, x: Tensor) -> Tensor:
     """The Bessel function J of order 0 or 1."""
     size = x.abs()
     part = size.clamp(max=_BOUND)
-    low = polynomial((part / _BOUND) ** 2, _J_NEAR[order]) * (part if order else 1.0)
+    low = polynomial(2 * (part / _BOUND) ** 2 - 1, _J_NEAR[order]) * (part if order else 1.0)
     found = torch.where(size < _BOUND, low, _wave(order, size.clamp(min=_BOUND), 1))
     return torch.where(x < 0, -found, found) if order else found
 
@@ -126,7 +127,7 @@ def j(order: int, x: Tensor) -> Tensor:
 def y(order: int, x: Tensor) -> Tensor:
     """The Bessel function Y of order 0 or 1. -inf at 0, NaN below."""
     part = x.clamp(max=_BOUND)
-    low, log = polynomial((part / _BOUND) ** 2, _Y_NEAR[order]), torch.log(part) * j(order, part)
+    low, log = polynomial(2 * (part / _BOUND) ** 2 - 1, _Y_NEAR[order]), torch.log(part) * j(order, part)
     low = low * part + 2 / math.pi * (log - 1 / part) if order else low + 2 / math.pi * log
     return _from_zero(x, torch.where(x < _BOUND, low, _wave(order, x.clamp(min=_BOUND), 0)), -math.inf)
 
@@ -136,8 +137,9 @@ def _wave(order: int, x: Tensor, quarters: int) -> Tensor:
     even, odd = _WAVES[order]
     t = (_BOUND / x) ** 2
     phase = x - math.pi * (1 / 4 + order / 2 - quarters / 2)
-    # A sine a quarter further in place of a cosine, for which onnxruntime has no kernel in float64.
-    wave = polynomial(t, even) * torch.sin(phase) + polynomial(t, odd) * _BOUND / x * torch.sin(phase + math.pi / 2)
+    # onnxruntime has no cosine in float64.
+    ahead = torch.sin(phase + math.pi / 2) if x.dtype == torch.float64 else torch.cos(phase)
+    wave = polynomial(t, even) * torch.sin(phase) + polynomial(t, odd) * _BOUND / x * ahead
     return torch.sqrt(2 / math.pi / x) * wave
 
 
@@ -167,7 +169,8 @@ def _above(n: int) -> Tensor:
 def _row(name: str, function: Callable[[Tensor], Tensor], tries: Callable[..., Tensor] = _both_sides) -> None:
     def computed(input: Tensor) -> Tensor:
         x = floats(input)
-        return function(x.to(torch.float64)).to(x.dtype)
+        wide = x.to(torch.float32) if function is not airy and x.dtype != torch.float64 else x.to(torch.float64)
+        return function(wide).to(x.dtype)
 
     operator = name.replace(".", "_")
     bare = operator.removeprefix("special_")
@@ -175,18 +178,13 @@ def _row(name: str, function: Callable[[Tensor], Tensor], tries: Callable[..., T
     op(name, why=missing(f"aten::{operator}", *also), tries=tries, to=computed)
 
 
-_row("special.i0e", functools.partial(i, 0, scaled=True))
-_row("special.modified_bessel_i0", functools.partial(i, 0, scaled=False))
-_row("special.modified_bessel_k0", functools.partial(k, 0, scaled=False), _above)
-_row("special.scaled_modified_bessel_k0", functools.partial(k, 0, scaled=True), _above)
-_row("special.bessel_j0", functools.partial(j, 0))
-_row("special.bessel_y0", functools.partial(y, 0), _above)
-_row("special.i1e", functools.partial(i, 1, scaled=True))
-_row("special.modified_bessel_i1", functools.partial(i, 1, scaled=False))
-_row("special.modified_bessel_k1", functools.partial(k, 1, scaled=False), _above)
-_row("special.scaled_modified_bessel_k1", functools.partial(k, 1, scaled=True), _above)
-_row("special.bessel_j1", functools.partial(j, 1))
-_row("special.bessel_y1", functools.partial(y, 1), _above)
+for _n in (0, 1):
+    _row(f"special.i{_n}e", functools.partial(i, _n, scaled=True))
+    _row(f"special.modified_bessel_i{_n}", functools.partial(i, _n, scaled=False))
+    _row(f"special.modified_bessel_k{_n}", functools.partial(k, _n, scaled=False), _above)
+    _row(f"special.scaled_modified_bessel_k{_n}", functools.partial(k, _n, scaled=True), _above)
+    _row(f"special.bessel_j{_n}", functools.partial(j, _n))
+    _row(f"special.bessel_y{_n}", functools.partial(y, _n), _above)
 _row("i0", functools.partial(i, 0, scaled=False))
 _row("special.i1", functools.partial(i, 1, scaled=False))
 _row("special.airy_ai", airy)

@@ -20,6 +20,12 @@ _LANCZOS = (
     0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
     12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
 )  # fmt: skip
+# For float32, seven digits: lgamma(z) / ((z - 1) (z - 2)) by z - 1.75, from 0.5 to 3, and Stirling's series beyond.
+_NEAR = (
+    (0.45013934, 0.434312996, 0.120299676, 0.00830470487),
+    (1.0, 1.2302737, 0.494901734, 0.0704631614, 0.0023324439),
+)
+_STIRLING = (1 / 12, -1 / 360, 1 / 1260)
 
 
 @op(
@@ -32,23 +38,27 @@ _LANCZOS = (
     case=lambda x: (torch.lgamma(x), torch.special.gammaln(x.abs() * 20 + 1e-3), x.lgamma()),
 )
 def lgamma(input: Tensor) -> Tensor:
-    """log |gamma(x)| by a series of nine terms, in float64, since large terms cancel near its roots at 1 and 2."""
-    wide = input.to(torch.float64)
-    # The series holds to the right of 0.5; to the left the reflection below takes over.
-    above = torch.where(wide < 0.5, 1 - wide, wide) - 1
-    series = torch.full_like(above, _LANCZOS[0])
-    for number, term in enumerate(_LANCZOS[1:], start=1):
-        series = series + term / (above + number)
-    t = above + _G + 0.5
-    found = 0.5 * math.log(2 * math.pi) + (above + 0.5) * torch.log(t) - t + torch.log(series)
-    # gamma(x) gamma(1 - x) = pi / sin(pi x). The sine is that of the distance to the nearest integer, which is exact.
-    part = wide - torch.round(wide)
-    mirrored = math.log(math.pi) - torch.log(torch.sin(math.pi * part).abs()) - found
-    found = torch.where(wide < 0.5, mirrored, found)
-    # The poles at 0, -1, -2, ...
-    found = torch.where((wide <= 0) & (part == 0), torch.full_like(wide, math.inf), found)
-    found = torch.where(wide.abs() == math.inf, torch.full_like(wide, math.inf), found)
-    return found.to(input.dtype if input.is_floating_point() else torch.float32)
+    """log |gamma(x)|: to the right of 0.5 by `_right`, by reflection to the left of it."""
+    wide = input if input.dtype == torch.float64 else input.to(torch.float32)
+    x = wide.clamp(min=-1e36)  # -inf is inf, as a pole
+    found = _right(torch.maximum(x, 1 - x))
+    # gamma(x) gamma(1 - x) = pi / sin(pi x). The sine is that of the distance to the nearest integer, which is exact;
+    # at the poles its logarithm is -inf.
+    mirrored = math.log(math.pi) - torch.log(torch.sin(math.pi * (x - torch.round(x))).abs()) - found
+    return torch.where(x < 0.5, mirrored, found).to(input.dtype if input.is_floating_point() else wide.dtype)
+
+
+def _right(z: Tensor) -> Tensor:
+    log_2pi = math.log(2 * math.pi)
+    if z.dtype == torch.float64:
+        series = torch.full_like(z, _LANCZOS[0])
+        for number, term in enumerate(_LANCZOS[1:]):
+            series = series + term / (z + number)
+        return log_2pi / 2 - _G + (z - 0.5) * (torch.log(z + _G - 0.5) - 1) + torch.log(series)
+    near, over = z.clamp(max=3.0), 1 / z
+    low = polynomial(near - 1.75, _NEAR[0]) / polynomial(near - 1.75, _NEAR[1]) * (near - 1) * (near - 2)
+    high = (z - 0.5) * (torch.log(z) - 1) + (log_2pi - 1) / 2 + polynomial(over * over, _STIRLING) * over
+    return torch.where(z < 3, low, high)
 
 
 _TERMS = 12  # summed one by one, before the formula of Euler and Maclaurin takes over
@@ -146,6 +156,13 @@ def polygamma(first: Any, second: Any) -> Tensor:
     if n == 0:
         return digamma(x)
     wide = floats(x).to(torch.float64)
+    if n == 1:
+        # By reflection, as in eager: at its poles it is the large number that the rounded sine gives, not inf.
+        below = wide < 0.5
+        found = _zeta(torch.full_like(wide, 2), torch.where(below, 1 - wide, wide))
+        near = x if x.dtype == torch.float64 else x.to(torch.float32)
+        sine = torch.sin((math.pi * near).to(torch.float64))
+        return torch.where(below, (math.pi / sine) ** 2 - found, found).to(floats(x).dtype)
     scale = float(math.factorial(n)) if n <= _LARGEST_FACTORIAL else math.inf
     found = (-1) ** (n + 1) * scale * zeta(torch.full_like(wide, n + 1), wide)
     return found.to(floats(x).dtype)
@@ -162,8 +179,9 @@ def polygamma(first: Any, second: Any) -> Tensor:
 def mvlgamma(input: Tensor, p: int) -> Tensor:
     """The logarithm of the multivariate gamma function of dimension p."""
     x = floats(input)
-    below = torch.arange(p, dtype=x.dtype, device=x.device) / 2
-    return torch.lgamma(x.unsqueeze(-1) - below).sum(-1) + p * (p - 1) / 4 * math.log(math.pi)
+    # Beside each other on the first axis: sums over the last one are slow.
+    found = torch.lgamma(torch.stack([x - step / 2 for step in range(p)])).sum(0) if p > 1 else torch.lgamma(x)
+    return found + p * (p - 1) / 4 * math.log(math.pi)
 
 
 _SMALL = 1e-12

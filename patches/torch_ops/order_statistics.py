@@ -41,13 +41,12 @@ def median(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """torch.median: the lower of the two middle entries and its index; NaN if an entry is NaN."""
     if dim is None:
         return median(x.flatten(), 0).values
-    values, places = _largest_of_smallest(_ordered(x), (x.shape[dim] + 1) // 2, dim)
+    # Where TopK puts a NaN does not matter: it is the answer.
+    values, places = _largest_of_smallest(x, (x.shape[dim] + 1) // 2, dim)
     if x.is_floating_point():
-        # ONNX's ArgMax has no form for bools.
-        unknown = (x != x).to(torch.float32)
-        # torch gives the index of the first NaN.
-        first = unknown.argmax(dim, keepdim=True)
-        spoilt = unknown.amax(dim, keepdim=True) > 0
+        # torch gives the index of the first NaN. ONNX's ArgMax has no form for bools.
+        first = torch.isnan(x).to(torch.int32).argmax(dim, keepdim=True)
+        spoilt = torch.isnan(x.gather(dim, first))
         values, places = torch.where(spoilt, torch.nan, values), torch.where(spoilt, first, places)
     return _RESULTS.median(_squeezed(dim, keepdim, values, places))
 
@@ -136,10 +135,12 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
         return nanmedian(input.flatten(), 0).values
     if not input.is_floating_point():
         return median(input, dim, keepdim)
-    values, _ = _ascending(torch.where(torch.isnan(input), torch.inf, input), dim)
-    count = (~torch.isnan(input)).to(torch.int64).sum(dim, keepdim=True)
-    middle = torch.div((count - 1).clamp(min=0), 2, rounding_mode="floor")
-    found = torch.where(count > 0, values.gather(dim, middle), torch.nan)
+    # Every second NaN counts as the least of all numbers, the others as the largest: the median is that of all.
+    unknown = torch.isnan(input)
+    number = unknown.to(torch.int32).cumsum(dim) + counted(input.shape[dim], input)
+    filled = torch.where(unknown, torch.where(number % 2 == 0, -torch.inf, torch.inf), input)
+    found, _ = _largest_of_smallest(filled, (input.shape[dim] + 1) // 2, dim)
+    found = torch.where(unknown.all(dim, keepdim=True), torch.nan, found)
     # Looked for once more: the infinities that stand for NaN are sorted among the others.
     place = (input == found).to(torch.int32).argmax(dim, keepdim=True)
     return _RESULTS.nanmedian(_squeezed(dim, keepdim, found, place))

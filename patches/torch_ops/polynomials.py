@@ -31,21 +31,22 @@ def polynomial(x: Tensor, n: Tensor | int, first: Tensor, following: Next) -> Te
         for k in range(1, n):
             before, last = last, following(k, x, last, before)
         return last if n > 0 else one if n == 0 else torch.zeros_like(one)
-    whole = torch.broadcast_tensors(x, first, one, torch.as_tensor(n).to(torch.float64))
-    # Of one axis: the trace exporter makes a 0-d float64 plus a number float32.
-    x, first, one, degree = (part.reshape(-1) for part in whole)
+    # Of an axis: the trace exporter makes a 0-d float64 plus a number float32.
+    degree = torch.as_tensor(n).to(torch.float64)
+    degree = degree if degree.dim() else degree.reshape(1)
+    one, same = torch.ones_like(first + degree), isinstance(n, int) or not n.dim()
+    most = degree.reshape(-1).amax(0, keepdim=True)
 
-    bound = degree + 0  # under dynamo no tensor may come into a loop twice
-
-    @while_loop(lambda k, last, before: (k < bound).any())
+    @while_loop(lambda k, last, before: (k < most).any())
     def run(k: Tensor, last: Tensor, before: Tensor) -> tuple[Tensor, ...]:
-        # An element whose degree is reached stays as it is.
-        more = k < degree
-        return k + 1, torch.where(more, following(k, x, last, before), last), torch.where(more, last, before)
+        found, before_it = following(k, x, last, before), last
+        if not same:  # an element whose degree is reached stays as it is
+            found, before_it = (torch.where(k < degree, *both) for both in ((found, last), (last, before)))
+        return k + 1, found, before_it
 
-    _, found, _ = run(one.clone(), first.clone(), one.clone())
+    _, found, _ = run(torch.ones_like(most), first * one, one.clone())
     found = torch.where(degree >= 1, found, one)
-    return torch.where(degree < 0, torch.zeros_like(one), found).reshape(whole[0].shape)
+    return torch.where(degree < 0, torch.zeros_like(one), found)
 
 
 def _degrees(n: int) -> tuple[Tensor, Tensor]:
@@ -82,18 +83,12 @@ def _row(name: str, first: Callable[[Tensor], Tensor], following: Next) -> None:
     )
 
 
-def _chebyshev(k: Any, x: Tensor, last: Tensor, before: Tensor) -> Tensor:
-    return 2 * x * last - before
-
-
-_row("special.chebyshev_polynomial_t", lambda x: x, _chebyshev)
-_row("special.shifted_chebyshev_polynomial_t", lambda x: x, _chebyshev)
-_row("special.chebyshev_polynomial_u", lambda x: 2 * x, _chebyshev)
-_row("special.shifted_chebyshev_polynomial_u", lambda x: 2 * x, _chebyshev)
-_row("special.chebyshev_polynomial_v", lambda x: 2 * x - 1, _chebyshev)
-_row("special.shifted_chebyshev_polynomial_v", lambda x: 2 * x - 1, _chebyshev)
-_row("special.chebyshev_polynomial_w", lambda x: 2 * x + 1, _chebyshev)
-_row("special.shifted_chebyshev_polynomial_w", lambda x: 2 * x + 1, _chebyshev)
+_CHEBYSHEV: dict[str, Callable[[Tensor], Tensor]] = {
+    "t": lambda x: x, "u": lambda x: 2 * x, "v": lambda x: 2 * x - 1, "w": lambda x: 2 * x + 1,
+}  # fmt: skip
+for _kind, _first in _CHEBYSHEV.items():
+    for _name in (f"chebyshev_polynomial_{_kind}", f"shifted_chebyshev_polynomial_{_kind}"):
+        _row(f"special.{_name}", _first, lambda k, x, last, before: 2 * x * last - before)
 _row("special.hermite_polynomial_h", lambda x: 2 * x, lambda k, x, last, before: 2 * (x * last - k * before))
 _row("special.hermite_polynomial_he", lambda x: x, lambda k, x, last, before: x * last - k * before)
 _row(

@@ -43,12 +43,14 @@ def adaptive_average(original: Callable[..., Tensor], input: Tensor, output_size
     """Computes the means by one matrix product for each axis."""
     # The digit in adaptive_avg_pool2d.
     spatial = int(original.__name__[-2])
-    sizes = _sizes(input, output_size, spatial)
+    sizes = _each(output_size, spatial)
     if not _ours(input, sizes):
         return NotImplemented
     # torch takes a single map without a batch, too.
     batched = input if input.dim() == spatial + 2 else input[None]
-    pooled = resize(batched, [Axis(size) for size in sizes], "area")
+    lengths = input.shape[-spatial:]
+    kept = [length if size is None else size for size, length in zip(sizes, lengths, strict=True)]
+    pooled = resize(batched, [Axis(size) for size in kept], "area")
     return pooled if batched is input else pooled[0]
 
 
@@ -62,7 +64,7 @@ def adaptive_max(
 ) -> object:
     """Computes the maximum in each window, one axis after the other."""
     spatial = int(original.__name__.partition("pool")[2][0])
-    sizes = _sizes(input, output_size, spatial)
+    sizes = _each(output_size, spatial)
     # Of a map without a batch, torch's pool of all of it leaves an axis.
     alone = input.dim() == spatial + 1 and exporting() == "trace"
     if not input.is_floating_point() or not (alone or _ours(input, sizes)):
@@ -76,26 +78,21 @@ def adaptive_max(
 
 
 def _largest(x: Tensor, dim: int, size: object) -> Tensor:
+    if size is None:
+        return x
     if isinstance(size, int) and size == 1:
         # One window covers all: nothing has to be gathered.
         return x.amax(dim, keepdim=True)
     return largest_under(x, dim, size)
 
 
-def _sizes(input: Tensor, output_size: object, spatial: int) -> list[object]:
-    asked = list(output_size) if isinstance(output_size, tuple | list) else [output_size] * spatial
-    lengths = input.shape[-spatial:]
-    # None keeps the size of that axis.
-    return [length if size is None else size for size, length in zip(asked, lengths, strict=True)]
-
-
 def _ours(input: Tensor, sizes: list[object]) -> bool:
-    """Whether windows depend on a dynamic size. One global window is right without a patch."""
+    """Whether windows depend on a dynamic size. One global window is right without a patch. None keeps an axis."""
     if all(isinstance(size, int) and size == 1 for size in sizes):
         return False
     # Under trace a dynamic size looks like a static one: both are tensors.
     numbers = (*sizes, *input.shape[-len(sizes) :])
-    return exporting() == "trace" or not all(isinstance(number, int) for number in numbers)
+    return exporting() == "trace" or not all(isinstance(number, int) for number in numbers if number is not None)
 
 
 _of_whole_axes = functools.partial(
@@ -220,6 +217,9 @@ def places_under(x: Tensor, sizes: Sequence[Any]) -> tuple[Tensor, Tensor]:
         for at, size in enumerate(sizes):
             # Behind the axes that were cut into windows before: each has become two.
             axis = front + 2 * at
+            if size is None:
+                part = part.unsqueeze(axis + 1)
+                continue
             places = _windows(part, axis, size)
             windows = part.index_select(axis, places.reshape(-1))
             part = windows.reshape([*part.shape[:axis], *places.shape, *part.shape[axis + 1 :]])

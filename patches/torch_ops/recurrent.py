@@ -11,7 +11,7 @@ from torch.nn.utils import rnn
 from torch.nn.utils.rnn import PackedSequence
 
 from onnxpatch import Proof, Settings, When, exporting, op, patch, running_model
-from onnxpatch.formulas.layer_nodes import keep_lengths, lengths_of, run_layers, writable
+from onnxpatch.formulas.layer_nodes import State, keep_lengths, lengths_of, run_layers, writable
 from onnxpatch.formulas.symbolic import same_size, symbolic
 
 
@@ -27,7 +27,8 @@ class _Steps(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         encoded, (hidden, cell) = self.lstm(x)
         decoded, last = self.gru(encoded.transpose(0, 1), hidden[:1].repeat(1, 1, 2)[..., :5])
-        return (*self.rnn(decoded), cell, last)
+        alone = *self.rnn(decoded[:, 0]), *self.gru(encoded[0], hidden[:1, 0, :1].repeat(1, 5))
+        return (*self.rnn(decoded), *alone, cell, last)
 
 
 def _dynamo(module: torch.nn.Module, settings: Settings) -> str | None:
@@ -63,11 +64,22 @@ class _RecurrentLayer:
             # ONNX's LSTM, GRU and RNN take the lengths themselves, and leave zeros behind each end.
             output, last = run_layers(layer, input.data, lengths, hx)
             return PackedSequence(output, input.batch_sizes), last
-        # With a fixed number of steps torch's own export is right.
-        if not isinstance(input, Tensor) or input.dim() != 3 or not symbolic(input.shape[int(layer.batch_first)]):
+        if not isinstance(input, Tensor):
             return NotImplemented
-        output, last = run_layers(layer, input.transpose(0, 1) if layer.batch_first else input, None, hx)
-        return output.transpose(0, 1) if layer.batch_first else output, last
+        axis = int(layer.batch_first) if input.dim() == 3 else 0
+        # With a fixed number of steps torch's own export is right.
+        if not symbolic(input.shape[axis]):
+            return NotImplemented
+        if input.dim() == 2:  # one sequence: a batch of one
+            start = hx if hx is None else _each(hx, lambda part: part.unsqueeze(1))
+            output, last = run_layers(layer, input.unsqueeze(1), None, start)
+            return output.squeeze(1), _each(last, lambda part: part.squeeze(1))
+        output, last = run_layers(layer, input.transpose(0, axis), None, hx)
+        return output.transpose(0, axis), last
+
+
+def _each(state: State, change: Callable[[Tensor], Tensor]) -> Any:
+    return tuple(map(change, state)) if isinstance(state, tuple) else change(state)
 
 
 class _Tagger(torch.nn.Module):

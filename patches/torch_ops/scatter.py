@@ -146,14 +146,15 @@ def _placed(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fals
 @op(
     "nn.functional.embedding_bag",
     name="largest-of-bags",
-    why="-inf where eager has 0: a bag without entries; refused with padding_idx",
-    reason="non-finite|padding_idx",
-    exporters=("trace",),
+    why="-inf where eager has 0: a bag without entries; refused with padding_idx or max_norm",
+    reason="non-finite|padding_idx|max_norm|static shape",
+    leaner=("dynamo",),
     tries=lambda n, b: (torch.randint(0, 6, (n + 3,)), torch.randn(6, 4), torch.arange(b) // 2),
     case=lambda at, table, starts: (
         functional.embedding_bag(at, table, starts, mode="max"),
         functional.embedding_bag(at, table, starts, mode="max", padding_idx=2, include_last_offset=True),
         functional.embedding_bag(at, table, starts, mode="mean", padding_idx=2),
+        functional.embedding_bag(at, table.clone(), starts, 1.0, 1.5, mode="sum", per_sample_weights=table[at, 0]),
     ),
     unchanged=lambda at, table, starts: functional.embedding_bag(at, table, starts, mode="sum"),
     beside=("scatter-reduce",),
@@ -163,18 +164,24 @@ def embedding_bag(
     weight: Tensor,
     offsets: Tensor | None = None,
     max_norm: float | None = None,
+    norm_type: float = 2,
     *,
     mode: str = "mean",
     include_last_offset: bool = False,
     padding_idx: int | None = None,
+    per_sample_weights: Tensor | None = None,
+    **unused: Any,  # how gradients are kept
 ) -> Tensor:
     """The largest of each bag, its sum or mean, 0 where it has no entry. What is padded is in a bag behind the last."""
-    if offsets is None or max_norm is not None or (mode != "max" and padding_idx is None):
+    if offsets is None or (max_norm is None and mode != "max" and padding_idx is None):
         return NotImplemented
     starts = offsets[:-1] if include_last_offset else offsets
     bag = (torch.arange(input.shape[0])[:, None] >= starts).sum(1) - 1
     bag = bag if padding_idx is None else torch.where(input == padding_idx, starts.shape[0], bag)
     rows = weight[input]
+    if max_norm is not None:
+        rows = rows * (max_norm / (rows.norm(norm_type, 1, keepdim=True) + 1e-7)).clamp(max=1)
+    rows = rows if per_sample_weights is None else rows * per_sample_weights[:, None]
     start = weight.new_zeros((starts.shape[0] + 1, weight.shape[1]))
     reduction = {"max": "amax"}.get(mode, mode)
     return torch.scatter_reduce(start, 0, bag[:, None].expand_as(rows), rows, reduction, include_self=False)[:-1]

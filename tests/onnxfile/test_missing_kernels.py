@@ -112,6 +112,16 @@ def test_a_norm_of_two_dtypes_is_computed_in_float32() -> None:
     assert report.ok and any("in float32, since its inputs had two dtypes: 1 nodes" in note for note in report.notes)
 
 
+@pytest.mark.exports
+def test_a_mean_in_float64_is_divided_in_float64() -> None:
+    x = torch.randn(5, 4, dtype=torch.float64)
+    report = onnxpatch.export(
+        computing(lambda x: torch.std_mean(x, True)), (x,), dynamic_shapes=({0: "n"},), exporter="dynamo"
+    )
+    assert report.ok and report.worst < 1e-12
+    assert "Div in float64, since its inputs had two dtypes: 1 nodes" in report.notes
+
+
 def between_int32(x: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, ...]:
     least = torch.min(torch.tensor(3), counts[0])
     return x[:, 1 : counts[0]], x[:, least : x.shape[1]], x[:, : counts[1] : 2]

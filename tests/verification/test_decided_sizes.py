@@ -67,6 +67,14 @@ def test_watched_sizes_are_what_sizes_are() -> None:
     assert any(one.size == 6 and one.other == 6.5 and one.answer for one in watch.sizes.comparisons)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_rrelu_draws_while_it_trains(training: bool) -> None:
+    with Decisions() as watch:
+        nn.functional.rrelu(torch.ones(2), 0.1, 0.3, training)
+        torch.rrelu(torch.ones(2), training=training)
+    assert watch.draws == training
+
+
 def test_code_that_takes_no_int_but_int_itself_is_watched_without_its_sizes() -> None:
     class Strict(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

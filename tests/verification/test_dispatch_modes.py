@@ -51,6 +51,7 @@ def test_an_export_does_not_end_the_process() -> None:
         (lambda: F.embedding_bag(T([0, 5]), X, T([0, 2, 1])), "embedding_bag_forward_only"),
         (lambda: F.embedding_bag(T([0, 6]), X, T([0]), mode="max"), "embedding_bag_forward_only"),
         (lambda: F.embedding_bag(T([0, 5]), X, T([])), "embedding_bag_forward_only"),
+        (lambda: F.embedding_bag(T([0, 5]), X, T([0]), include_last_offset=True), "embedding_bag_forward_only"),
         (lambda: _ctc(T([[1, 2, 5], [1, 2, 3]])), "_ctc_loss"),
         (lambda: _ctc(T([[1, 2, -3], [1, 2, 3]])), "_ctc_loss"),
         (lambda: torch._pack_padded_sequence(X[:, None], T([7]), False), "_pack_padded_sequence"),
