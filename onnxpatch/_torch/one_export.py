@@ -10,6 +10,8 @@ attribute of torch that is another one while threads ask for it, each with a val
 - `torch.onnx._internal.torchscript_exporter._globals.GLOBALS`, `torch.compiler._is_exporting_flag` and
   `_is_compiling_flag`: set back in a process that was forked while another thread exported. If they move, exports in
   such a process fail. What else torch.export had replaced there cannot be found: `forked_inside()` says so.
+- `torch/export/_trace.py`, `torch/onnx/_internal`: a thread that has a frame of these files exports by a call of the
+  user's. If they move, it is not waited for.
 - `torch._C._jit_onnx_log`: the TorchScript exporter prints whole graphs to stdout from C++, and its switch against that
   has no effect. If it moves, the graphs are printed.
 - torch.export prints the graph so far to stderr when it fails. What a module named torch.* writes to stderr is
@@ -26,7 +28,10 @@ import logging
 import math
 import os
 import re
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -41,6 +46,11 @@ _numbers = itertools.count()
 _LIBRARIES = ("torch", "onnxscript", "onnx_ir")
 _OWN_CODE = re.compile(r"(torch|onnxscript|onnx_ir|copyreg)\b")  # copyreg: pickling torch's own classes warns there
 _UTILS = "torch._export.non_strict_utils"
+_PAUSE = 0.02  # seconds
+_EXPORTERS = tuple(
+    os.path.join(os.path.dirname(torch.__file__), *part)
+    for part in (("export", "_trace.py"), ("onnx", "_internal"), ("onnx", "utils.py"))  # the last before torch 2.9
+)
 _lock = process_lock()
 _pow = math.pow
 _thread: list[int] = []  # that has the lock
@@ -154,8 +164,22 @@ def one_export() -> Iterator[None]:
 
     with undone(leave):
         _lock.acquire()
+        # Not inside of such a call, whose thread would wait for itself, or for one that waits for it.
+        while (running := _in_exporters()) and this not in running:
+            release(_lock)
+            time.sleep(_PAUSE)
+            _lock.acquire()
         _thread.append(this)
         yield
+
+
+def _in_exporters() -> set[int]:
+    """Threads that run torch's exporters, by calls that no lock knows of: the user's own torch.onnx.export."""
+    return {
+        thread
+        for thread, frame in sys._current_frames().items()
+        if any(one.f_code.co_filename.startswith(_EXPORTERS) for one, _ in traceback.walk_stack(frame))
+    }
 
 
 def _put_back() -> None:

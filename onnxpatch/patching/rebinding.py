@@ -151,7 +151,7 @@ def memoised(classes: Iterable[type]) -> Iterator[tuple[str, Any]]:
     """(dotted path, function) of every function with `functools.lru_cache` in the modules that define `classes`."""
     kind = type(functools.lru_cache(_owner))  # private in functools
     for module in defining_modules(classes):
-        homes = [module, *(value for value in vars(module).values() if inspect.isclass(value))]
+        homes = [module, *filter(inspect.isclass, list(vars(module).values()))]  # another thread may add names
         for home in homes:
             path = module.__name__ if home is module else f"{home.__module__}.{home.__qualname__}"
             for name, value in list(vars(home).items()):

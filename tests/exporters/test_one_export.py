@@ -5,6 +5,7 @@ import math
 import os
 import signal
 import threading
+import time
 
 import pytest
 import torch
@@ -83,6 +84,27 @@ def test_the_users_own_exports_and_the_doctor_wait_as_well(exporter):
     report, written, diagnosis = at_once([*calls, lambda: by_the_user(6, exporter)])[:3]
     assert report.ok and len(report.attempts) == 1 and written is None and diagnosis.ok
     assert process() == before
+
+
+def test_an_export_waits_for_one_of_torchs_that_began_before():
+    """The user's own, of a model that is not patched: torch knows one at a time."""
+    inside = threading.Event()
+
+    class Waits(Layer):
+        def forward(self, x):
+            inside.set()
+            time.sleep(0.5)
+            return super().forward(x)
+
+    def plain():
+        torch.onnx.export(Waits(3).eval(), (torch.randn(3, 8),), os.devnull, dynamo=True, verbose=False)
+
+    def after():
+        assert inside.wait(60)
+        return exported(4, "dynamo")
+
+    nothing, report = at_once([plain, after])
+    assert nothing is None and report.ok and len(report.attempts) == 1
 
 
 def test_what_torch_left_replaced_is_put_back():

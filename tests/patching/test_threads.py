@@ -63,6 +63,19 @@ def test_eager_in_another_thread_is_not_disturbed_by_an_export(registry, exporte
     assert torch.Size.numel is method
 
 
+def test_names_may_be_added_to_a_module_while_it_is_searched(monkeypatch):
+    """As another thread's export does, which shadows builtins: dictionary changed size during iteration."""
+
+    class Adds:
+        @property
+        def __class__(self):  # asked by inspect.isclass
+            monkeypatch.setitem(globals(), f"added_{len(globals())}", 0)
+            return Adds
+
+    monkeypatch.setitem(globals(), "adds", Adds())
+    assert list(rebinding.memoised([Waiting])) == []
+
+
 def test_a_model_is_patched_by_one_thread_at_a_time(registry):
     model, refused = nn.ReLU(), []
 
