@@ -170,10 +170,17 @@ class _Checkpointed(nn.Module):
     tries=lambda b: torch.randn(b, 4),
     case=_Checkpointed,
 )
-def forward_alone(cls: Any, *args: Any, **kwargs: Any) -> Any:
+def forward_alone(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     """Calls its forward: an export records no gradients. One that says what its ONNX nodes are (`symbolic`) is kept."""
     if hasattr(cls, "symbolic"):
-        return NotImplemented
+        if "apply" in vars(cls):
+            return NotImplemented
+        # The tracer notes the class's `apply`, and the exporter asks later whether it is still that: so torch's own.
+        cls.apply = classmethod(original.__func__)
+        try:
+            return cls.apply(*args, **kwargs)
+        finally:
+            del cls.apply
     context = FunctionCtx()
     context.needs_input_grad = (False,) * len(args)  # type: ignore[attr-defined]  # torch sets it in C++
     alone = cls.setup_context is not torch.autograd.Function.setup_context  # its forward takes no context

@@ -33,13 +33,23 @@ class Scaled(torch.autograd.Function):
         pass
 
 
+class Written(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.from_numpy(x.numpy() * 2)
+
+    @staticmethod
+    def symbolic(graph, x):
+        return graph.op("Add", x, x)
+
+
 class Reversible(nn.Module):
     def __init__(self):
         super().__init__()
         self.layer = nn.Linear(3, 3)
 
     def forward(self, x):
-        return Runs.apply(x, self.layer) + Scaled.apply(x)
+        return Runs.apply(x, self.layer) + Scaled.apply(Written.apply(x))
 
 
 def test_an_autograd_function_may_read_parameters():
