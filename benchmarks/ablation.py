@@ -43,7 +43,6 @@ OTHERS: dict[str, tuple[ModuleType, str, Any]] = {
     "unmoved dimensions": (reference, "_unmoved", lambda *_: ()),
     "constants of the code": (numbers_in_code, "_loaded", lambda *_: ()),
     "sizes by the names of attributes": (numbers_in_code, "_named", lambda *_: Counter()),
-    "grids of position tables": (numbers_in_code, "_grids", lambda *_: ()),
 }
 
 

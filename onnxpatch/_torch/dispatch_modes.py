@@ -57,7 +57,7 @@ class CountedRun(TorchDispatchMode):
     Bodies of torch.cond and torch.while_loop are not counted.
 
     bytes: what the operators' results may take together at one moment. calls: of operators. Other memory is not seen:
-    the model's weights, what a kernel needs while it runs, numpy's arrays.
+    the model's weights, what a kernel needs while it runs, numpy's arrays. arithmetic: False to count none of it.
     operations: the arithmetic so far. peak: the most bytes that were in use at one moment. made: calls so far. stopped:
     why the forward was ended, or ''; it stays where the model catches the exception. by_data: an operator gave a
     Python number, or results whose size follows from values, or takes values for positions that it does not check.
@@ -68,14 +68,14 @@ class CountedRun(TorchDispatchMode):
     # torch.cond and torch.while_loop refuse to run in a mode that does not declare support for them.
     supports_higher_order_operators = True
 
-    def __init__(self, bytes: float = math.inf, calls: float = math.inf) -> None:
+    def __init__(self, bytes: float = math.inf, calls: float = math.inf, arithmetic: bool = True) -> None:
         super().__init__()
         self.operations = 0.0
         self.peak = self.made = 0
         self.stopped = ""
         self.by_data = False
         self.coarse: torch.dtype | None = None
-        self._bytes, self._calls = bytes, calls
+        self._bytes, self._calls, self._arithmetic = bytes, calls, arithmetic
         self._used = 0
         self._storages: dict[int, tuple[int, Any]] = {}
 
@@ -104,9 +104,8 @@ class CountedRun(TorchDispatchMode):
             for one in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(one, torch.Tensor):
                     self._hold(one)
-        self.operations += _CALL + _ELEMENT * _elements(result)
-        if facts.formula is not None:
-            self.operations += _of_product(facts.formula, args, kwargs, result)
+        if self._arithmetic:
+            self.operations += _CALL + _ELEMENT * _elements(result) + _of_product(facts.formula, args, kwargs, result)
         return result
 
     def _check(self, func: Any, args: Any, kwargs: Any) -> None:
@@ -165,9 +164,9 @@ def _elements(result: object) -> int:
     return sum(one.numel() for one in result if isinstance(one, torch.Tensor)) if isinstance(result, tuple) else 0
 
 
-def _of_product(formula: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> float:
+def _of_product(formula: Callable[..., Any] | None, args: Any, kwargs: Any, result: Any) -> float:
     try:
-        return float(formula(*args, **kwargs, out_val=result))
+        return float(formula(*args, **kwargs, out_val=result)) if formula is not None else 0.0
     except Exception:  # arguments that the formula does not know: the elements are still counted
         return 0.0
 

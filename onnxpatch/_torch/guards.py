@@ -129,15 +129,23 @@ class _Printer(LambdaPrinter):
         return f"{type(expr).__name__}({', '.join(self._print(argument) for argument in expr.args)})"
 
 
-def compiled_condition(condition: object, symbols: Sequence[object]) -> Callable[..., Any]:
-    """A Python function of the symbols' values, in order, that evaluates a sympy condition.
+def compiled_condition(condition: object, symbols: Sequence[object]) -> Callable[..., bool | None]:
+    """A Python function of the symbols' values, in order: whether a sympy condition holds, None if that is not known.
 
-    Compiled, since thousands of sizes are tried, and sympy's substitution takes a millisecond for each. The function
-    raises NameError if the condition has a function of torch that is not in the table.
+    Compiled, since thousands of sizes are tried, and sympy's substitution takes a millisecond for each. A condition may
+    divide by zero, or have a function of torch that is not in the table (NameError) or takes more than numbers
+    (TypeError).
     """
     printer = _Printer({"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True})
     compiled: Callable[..., Any] = sympy.lambdify(list(symbols), condition, [_FUNCTIONS, "math"], printer)
-    return compiled
+
+    def holds(*values: int) -> bool | None:
+        try:
+            return bool(compiled(*values))
+        except (ArithmeticError, ValueError, NameError, TypeError):
+            return None
+
+    return holds
 
 
 def size_conditions(exported: object) -> tuple[dict[tuple[int, int], Any], list[tuple[Any, str]]]:

@@ -124,7 +124,7 @@ class CodeRun:
         source = self.source(one)
         functions = [node for node in source.nodes if isinstance(node, SCOPES)] if source else []
         scope = next((node for node in functions if self.with_tree(one, node) is one), None)
-        for node in within(scope.body) if scope is not None and isinstance(scope.body, list) else ():
+        for node in within(scope) if scope is not None else ():
             if isinstance(node, ast.Return | ast.Yield) and node.value is not None and self.ran(one, node):
                 yield node, node.value, scope  # type: ignore[misc]
 

@@ -18,12 +18,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType
 
+from onnxpatch.decisions.definitions import children
 from onnxpatch.decisions.functions_run import instructions_of, is_conditional
 from onnxpatch.decisions.if_rules.source import tree_of
 
 Way = tuple[int, bool]  # (offset of a jump, whether it jumped)
 _ASKING = (ast.If, ast.While, ast.IfExp, ast.Assert, ast.comprehension, ast.match_case, ast.BoolOp)
-_OPERATORS = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 SAYING = frozenset({"warn", "warning", "warning_once", "info", "debug", "print", "error"})
 
 
@@ -81,15 +81,11 @@ def source_of(code: CodeType) -> Source | None:
 
 
 def _parents(tree: ast.AST) -> dict[ast.AST, ast.AST]:
-    # ast.walk takes three times as long, and this is most of the time that an export takes for what never ran.
     found, waiting = dict[ast.AST, ast.AST](), [tree]
     for node in waiting:  # grows
-        for name in node._fields:
-            value = getattr(node, name, None)
-            for one in value if type(value) is list else (value,):
-                if isinstance(one, ast.AST) and not isinstance(one, _OPERATORS):
-                    found[one] = node
-                    waiting.append(one)
+        below = children(node)
+        found |= dict.fromkeys(below, node)
+        waiting += below
     return found
 
 

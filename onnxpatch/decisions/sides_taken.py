@@ -66,6 +66,7 @@ class SidesTaken:
         self.fixed: frozenset[tuple[str, str, int, int]] = frozenset()
         self.choices: dict[Function, dict[int, list[Choice]]] = {}  # by line; of a lambda, those of what is around it
         self._by_code: dict[int, tuple[CodeType, Function | None]] = {}
+        self.passed_over: set[int] = set()  # the ids of the code that is not looked at
         self.taken = Taken()
         self._seen: set[Jump] = set()
         self._outcomes: dict[Choice, set[Any]] = {}
@@ -100,18 +101,17 @@ class SidesTaken:
         if known is None:
             found = self._entered(frame) if _is_models(frame) else None
             known = self._by_code[id(code)] = code, found  # with the code, so that its id stays its own
+            self.passed_over |= {id(code)} if found is None else set()
         return known[1]
 
     def called(self, one: Function, frame: FrameType, base: FrameType | None) -> Caller:
         """Who called a function; noted the first times that it is called from there."""
-        back = frame.f_back
+        back, caller = frame.f_back, (OUTSIDE, 0)
         while back is not None and back is not base:
-            known = self._by_code.get(id(back.f_code))
-            if known is not None and known[1] is not None:
+            if (calling := self.by_code(back.f_code)) is not None:
+                caller = calling.number, back.f_lasti
                 break
             back = back.f_back
-        calling = self.by_code(back.f_code) if back is not None and back is not base else None
-        caller = (OUTSIDE, 0) if calling is None or back is None else (calling.number, back.f_lasti)
         calls = one.callers.get(caller, 0)
         if calls < _LOOKED_AT:
             one.callers[caller] = calls + 1

@@ -43,8 +43,7 @@ class Decisions(TorchFunctionMode):
     """Records every conversion of a tensor to a Python value in a forward, in order.
 
     signature: the recorded values: bools and ints exactly, floats by their sign, data-dependent selections as empty,
-    one or more. Two calls with the same signature took the same branches, but for
-    magnitudes: of the floats, and of arrays for numpy: what Python computes with them is not seen.
+    one or more. Two calls with the same signature took the same branches, but for what Python and numpy compute.
     lines: `file:line` of the user's code at which they were made, each once and in order.
     asks_finite: the forward tests for NaN or infinity.
     compared: (number computed from the data, what it is compared with, whether by == or !=).
@@ -77,7 +76,6 @@ class Decisions(TorchFunctionMode):
         self.calls = 0
         self._watch_numbers, self._watch_sizes = watch_numbers, watch_sizes
         self.signature: tuple[object, ...] = ()
-        self.magnitudes: tuple[object, ...] = ()
         self.lines: dict[str, None] = {}
         self.asks_finite = False
         self.taken: Taken | None = None
@@ -133,12 +131,10 @@ class Decisions(TorchFunctionMode):
         # Code of this package reads arrays for itself: the state of the random generator.
         if package_of(sys._getframe(2)) != "onnxpatch":
             self.converts = True
-            self._measure(of.detach())
 
     def _converted(self, result: object, *_: object, **__: object) -> None:
         self.converts |= not isinstance(result, bool)
         self._add(_coarse(result))
-        self._measure(result)
 
     def _lies(self, result: object, of: torch.Tensor, *_: object, **__: object) -> None:
         frame = sys._getframe(2)
@@ -213,15 +209,6 @@ class Decisions(TorchFunctionMode):
         if equality and math.isfinite(other):
             self.equals.setdefault(other)
 
-    def _measure(self, number: object) -> None:
-        """Note the magnitudes of floats, and of the ends of an array or a list."""
-        if isinstance(number, torch.Tensor):
-            known = number.numel() and not number.is_complex()
-            number = [float(number.min()), float(number.max())] if known else []
-        floats = number if isinstance(number, list) else [number]
-        if len(self.magnitudes) < _ENDLESS:
-            self.magnitudes += tuple(_magnitude(one) for one in floats[:64] if isinstance(one, float))
-
     def _add(self, answer: object) -> None:
         self.signature = (*self.signature, answer)
         frame = user_frame(sys._getframe(1))
@@ -258,12 +245,6 @@ def addresses(model: object) -> frozenset[int]:
     """The addresses of a model's parameters and buffers."""
     tensors = (*model.parameters(), *model.buffers()) if isinstance(model, torch.nn.Module) else ()
     return frozenset(map(address, tensors)) - {0}
-
-
-def _magnitude(number: float) -> object:
-    if number == 0 or not math.isfinite(number):
-        return repr(number)
-    return math.floor(math.log10(abs(number)))
 
 
 def _coarse(answer: object) -> object:

@@ -42,7 +42,6 @@ _ROWS = 3  # of constants in the code
 _PATIENCE = 6  # other data tried once each bool has been both
 _LONG_PATIENCE = 20  # and where one has not, in a forward that takes time
 _REFUSED = 2  # times that eager refuses a value, after which it is not planted anywhere else
-_MAGNITUDES = 8  # inputs that give Python numbers of another magnitude
 
 # Ints and bools are indices and masks: a graph may be wrong for other ones without any branch.
 _ALWAYS = ("whole numbers + 1", "flags flipped", MASKED)
@@ -79,9 +78,8 @@ class DataSearch:
         self.oracle, self.first, self.values = oracle, first, first.values
         self.example = example or _nothing_seen()
         self.signatures: set[object] = {self.example.signature}
-        self.magnitudes: set[object] = {self.example.magnitudes}
         # Without a conversion to Python no data can take another branch, and runs that record them are saved.
-        self.decides = self.example.signature != () or self.example.magnitudes != ()
+        self.decides = self.example.signature != () or self.example.converts
         # Where random numbers reach the output of the example, comparing that shows them.
         self.draws = oracle.eager.draws and not _by_chance(oracle, first.values, first.expected)
         self.most = _QUICK_BRANCHES if self.example.quick else _BRANCHES
@@ -129,7 +127,7 @@ class DataSearch:
     @property
     def is_open(self) -> bool:
         """Whether data may take another side: of a bool that was always the same, or by a number or a selection."""
-        bools = all(isinstance(answer, bool) for _, answer in self.sides) and self.magnitudes == {()}
+        bools = all(isinstance(answer, bool) for _, answer in self.sides) and not self.example.converts
         if not self.decides or self.draws or not bools:
             return self.decides
         taken = all((at, not answer) in self.sides for at, answer in self.sides)
@@ -163,18 +161,14 @@ class DataSearch:
         self.idle = 0 if why == "branch" else self.idle
         self.sides |= watched.sides
         self.signatures.add(watched.signature)
-        self.magnitudes.add(watched.magnitudes)
 
     def _why(self, one: _DataCandidate, watched: Decisions | None) -> str:
-        """Why this data is compared: branch, always, far (numbers of another magnitude), or chance; "" if it is not."""
+        """Why this data is compared: branch, always or chance; "" if it is not."""
         if watched is not None and self._is_other(watched):
             self.flipped = True
             return "branch"
         if self._is_compared(one):
             return "always"
-        # Python may compute with a number from the data, and decide on the result.
-        if watched is not None and len(self.magnitudes) <= _MAGNITUDES and watched.magnitudes not in self.magnitudes:
-            return "far"
         return "chance" if self.draws else ""
 
     def _counts(self, why: str, one: _DataCandidate, answer: Answer) -> bool:
@@ -182,7 +176,7 @@ class DataSearch:
         if why == "chance":
             self.draws = not (answer.finite and _by_chance(self.oracle, one.values, answer.outputs or ()))
             return not self.draws  # one such input is enough
-        return answer.finite or why != "far"
+        return True
 
     def _ran(self, one: _DataCandidate, run: Callable[[Sequence[object]], Ran]) -> Ran:
         result = run(one.values)

@@ -203,7 +203,7 @@ class Eager:
             if isinstance(self.model, torch.jit.ScriptModule):
                 self._run(values)
         count = self.run
-        self.by_data = count.by_data or watch is None or bool(watch.signature or watch.magnitudes)
+        self.by_data = count.by_data or watch is None or bool(watch.signature) or watch.converts
         if watch is not None or count.stopped:
             return count.operations, watch
         # The forward broke off, and so did the count: each parameter takes a multiplication and an addition at least.
@@ -242,7 +242,8 @@ class Eager:
         copies = each(copied, values)
         args, kwargs = self.inputs.rebuild(copies)
         self._given = {address(one) for one in copies if isinstance(one, torch.Tensor)} - {0}
-        self.run = run = CountedRun(*self.limits)
+        # What the example computes decides what others may cost; before it is known there is no limit.
+        self.run = run = CountedRun(*self.limits, arithmetic=math.isinf(self.limits[1]))
         raw, error = None, None
         try:
             with torch.set_grad_enabled(gradients), process_state_kept(seed=seed), addresses_limited(self.limits[0]):

@@ -49,8 +49,8 @@ def dropped_guards(
     graph: Graph, checks: Sequence[Checked], probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]
 ) -> list[DroppedGuard]:
     """The conditions that a probe breaks, each with what the graph does at that probe. Probes not run are left out."""
-    status = {id(probe): check for check, probe in zip(checks, probes, strict=False)}
-    ran = [(guard, probe) for guard, probe in broken if id(probe) in status]
+    status = dict(zip(probes, checks, strict=False))
+    ran = [(guard, probe) for guard, probe in broken if probe in status]
     # An equality pins a size. Where a probe breaks one, that is the cause, and not an inequality that it breaks as
     # well.
     pins = [guard for guard, _ in ran if guard.expression.startswith("Eq(")]
@@ -58,7 +58,7 @@ def dropped_guards(
     for guard, probe in ran:
         # A file that is wrong at the example already, such as a quantized one, is so for another reason.
         blamed = checks[0].ok and (guard in pins or all(pin.holds(probe.sizes) is not False for pin in pins))
-        found.append(_dropped(guard, probe, status[id(probe)], graph, blamed))
+        found.append(_dropped(guard, probe, status[probe], graph, blamed))
     return found
 
 

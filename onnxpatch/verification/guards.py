@@ -42,23 +42,11 @@ class Guard:
         """Whether the condition is true at these sizes; None if it cannot be evaluated."""
         if any(name not in sizes for _, name in self.symbols):
             return None
-        return holds(self._compiled, [sizes[name] for _, name in self.symbols])
+        return self._compiled(*(sizes[name] for _, name in self.symbols))
 
     @functools.cached_property
-    def _compiled(self) -> Callable[..., Any]:
+    def _compiled(self) -> Callable[..., bool | None]:
         return compiled_condition(self.condition, [symbol for symbol, _ in self.symbols])
-
-
-def holds(condition: Callable[..., object], sizes: Sequence[int]) -> bool | None:
-    """Whether a compiled condition is true at these sizes; None if it cannot be evaluated.
-
-    It may divide by zero, or call a function of torch that Python does not know (NameError) or that takes more than
-    numbers (TypeError).
-    """
-    try:
-        return bool(condition(*sizes))
-    except (ArithmeticError, ValueError, NameError, TypeError):
-        return None
 
 
 def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> list[Guard]:

@@ -3,7 +3,7 @@
 if int(ids[0]) == self.config.end: ...     an attribute of a module or its config
 if len(x) > LONGEST: ...                   a global, an argument, a closure's
 self.steps[x.shape[0]], f"{h}x{w}" == "16x12"      keys of a dict, numbers in a text
-self.patch_size = 14                       a step, by its name; self.pos of (1, 197, 768): a grid of 14 x 14
+self.patch_size = 14                       a step, by its name
 
 Only functions that ran are read. Names are looked up where the code would find them; nothing is called.
 """
@@ -74,10 +74,8 @@ def mentioned(model: torch.nn.Module, functions: Sequence[Function] = ()) -> Men
     """functions: of the model, those that ran."""
     if not isinstance(model, torch.nn.Module):
         return Mentioned()
-    steps = _named(model, _STEP, 64)
-    native = _named(model, _NATIVE, _LARGEST)
-    native.update(_grids(model, steps))
     attributes = _by_name(model)
+    steps, native = _named(attributes, _STEP, 64), _named(attributes, _NATIVE, _LARGEST)
     asked, others = dict[float, None](), dict[float, None]()
     rows, keys, files = dict[Row, None](), dict[tuple[int, ...], None](), defaultdict[float, set[str]](set)
     for function in functions:
@@ -202,19 +200,11 @@ def _keys(value: object) -> Iterator[tuple[int, ...]]:
 
 
 # ------------------------------------------------------------------ attributes
-def _named(model: torch.nn.Module, names: re.Pattern[str], largest: int) -> Counter[int]:
+def _named(attributes: Mapping[str, list[object]], names: re.Pattern[str], largest: int) -> Counter[int]:
     """The sizes in attributes with such names."""
-    found = (value for module in model.modules() for name, value in _attributes(module) if names.search(name))
+    public = (values for name, values in attributes.items() if names.search(name) and not name.startswith("_"))
+    found = itertools.chain.from_iterable(public)
     return Counter(n for value in found for n in _whole(value) if 1 < n <= largest)
-
-
-def _attributes(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(module).items():
-        # Hugging Face's models have their sizes in a config object, not in attributes.
-        if name == "config" and hasattr(value, "__dict__"):
-            yield from vars(value).items()
-        elif not name.startswith("_"):
-            yield name, value
 
 
 def _whole(value: object) -> Iterator[int]:
@@ -223,26 +213,3 @@ def _whole(value: object) -> Iterator[int]:
     elif isinstance(value, tuple | list) and len(value) <= 4:
         for inner in value:
             yield from _whole(inner)
-
-
-def _grids(model: torch.nn.Module, steps: Iterable[int]) -> Iterator[int]:
-    """Image sides in pixels that a position table fits: a square grid (and a few extra tokens) times the patch size."""
-    # Without the last axis, which is the width of the embedding.
-    for length in {max(table.shape[:-1]) for table in _tables(model)}:
-        side = int(length**0.5)
-        if side >= 2 and length - side * side <= 5:
-            yield from (side * step for step in steps if side * step <= _LARGEST)
-        yield length
-
-
-def _tables(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Position tables: by name, or by the shape (1, length, width) of a parameter in a class that is not torch's."""
-    found: list[torch.Tensor] = []
-    for module in model.modules():
-        own = type(module).__module__.split(".")[0] != "torch"
-        for name, table in (*module._parameters.items(), *module._buffers.items()):
-            if table is None or table.dim() < 2:
-                continue
-            if "pos" in name.lower() or (own and table.dim() in (3, 4) and table.shape[0] == 1):
-                found.append(table)
-    return found[:16]

@@ -41,7 +41,6 @@ class Oracle:
         dims: Sequence[DynamicDim],
         budget: Budget,
         operations: float = 0.0,
-        mentions: Mentioned | None = None,
     ) -> None:
         self.eager, self.inputs, self.dims, self.budget = eager, inputs, dims, budget
         self.generator = torch.Generator().manual_seed(20)
@@ -50,7 +49,6 @@ class Oracle:
         self.refused, self.first_refusal = 0, ""
         self.too_large: dict[str, str] = {}  # by label: why eager was not run, though it may accept the input
         self.cut_short = False  # by max_seconds
-        self._mentions = mentions
         self._known: dict[tuple[int, ...], Probe | None] = {}
         self._asked = self._held = self._before = 0
         self._reserve = 0  # runs beyond the budget, for a dimension that no probe has moved yet
@@ -64,7 +62,7 @@ class Oracle:
     @functools.cached_property
     def mentioned(self) -> Mentioned:
         """Numbers and sizes that the model mentions."""
-        return self._mentions or mentioned(self.eager.model, self.eager.sides.functions)
+        return mentioned(self.eager.model, self.eager.sides.functions)
 
     def start(self, example: Answer) -> Probe:
         """The probe of the example. Runs from here on count against the budget."""

@@ -28,7 +28,7 @@ _ROOM = 1.5  # for other data, where the example itself takes more
 _MOST_CALLS = (100, 100_000)  # of operators: times the example's, and more
 
 
-@dataclass
+@dataclass(eq=False)
 class Probe:
     """One input with eager's answer. kind: example, data, size, branch, given or guard.
 

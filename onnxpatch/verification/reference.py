@@ -17,7 +17,6 @@ shared: half for data, half for sizes, and a few runs beyond it for what would o
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,11 +54,13 @@ def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> li
     most = oracle.budget.probes
     if most > _SIZES:
         probes += _magnitudes(oracle, first)
-    decided = list(_unique(decided_sizes(oracle, decisions))) if decisions is not None else []
+    decided = dict.fromkeys(decided_sizes(oracle, decisions) if decisions is not None else ())
     room = max(most - len(probes), min(_SIZES, most // 2))
-    # A generator: sizes beyond the number of probes are never run.
-    free = (probe for probe in _unique(size_probes(oracle)) if all(probe is not known for known in decided))
-    found = [*probes, *decided, *itertools.islice(free, room)]
+    free = dict[Probe, None]()
+    sizes = size_probes(oracle)  # a generator: sizes beyond the number of probes are never run
+    while len(free) < room and (probe := next(sizes, None)):
+        free |= {probe: None} if probe not in decided else {}
+    found = [*probes, *decided, *free]
     return [*found, *_unmoved(oracle, found)] if most > 1 else found
 
 
@@ -103,14 +104,6 @@ def _magnitudes(oracle: Oracle, first: Probe) -> Iterator[Probe]:
         answer = oracle.eager.ask(values)
         if answer.outputs is not None and answer.finite:
             yield oracle.remember(answer.probe(label, "data", first.sizes, values))
-
-
-def _unique(probes: Iterator[Probe]) -> Iterator[Probe]:
-    seen: set[int] = set()
-    for probe in probes:
-        if id(probe) not in seen:
-            seen.add(id(probe))
-            yield probe
 
 
 class Reference:
@@ -161,7 +154,7 @@ class Reference:
             self.decisions.asks_finite |= self.oracle.mentioned.finite
         found = find_probes(self.oracle, self.oracle.start(example), self.decisions)
         asked = [self._asked(name, size) for name, listed in (sizes or {}).items() for size in listed]
-        self.probes = [*found, *(probe for probe in asked if all(probe is not one for one in found)), *given]
+        self.probes = [*found, *(probe for probe in asked if probe not in found), *given]
         self.seconds = time.perf_counter() - start
 
     def _example(self) -> Answer:
@@ -193,13 +186,13 @@ class Reference:
         if how is self.eager.flatten:
             return
         self.eager.flatten = how
-        for probe in {id(probe): probe for probe in (*self.probes, *self.oracle.accepted())}.values():
+        for probe in {*self.probes, *self.oracle.accepted()}:
             probe.expected = self.eager.flat(probe.raw)
 
     def also_at(self, sizes: Iterable[Mapping[str, int]]) -> None:
         """Add probes at these sizes, if eager accepts them. Dimensions not named are as in the example."""
         found = [self.oracle.at(one, must=True, far=True) for one in sizes]
-        self.probes = list({id(p): p for p in (*self.probes, *(p for p in found if p is not None))}.values())
+        self.probes = list(dict.fromkeys((*self.probes, *filter(None, found))))
 
     def _asked(self, name: str, size: int) -> Probe:
         """A probe at a size that the caller asks for. The other dimensions are as in the example."""

@@ -45,7 +45,7 @@ def _explains(relation: SizeRelation, sizes: Mapping[str, int], right: bool) -> 
 def tried(oracle: Oracle, relation: SizeRelation) -> list[Probe]:
     """Probes at sizes that have a relation, where eager takes them."""
     found = (oracle.at(sizes, must=True) for sizes in sizes_with(relation, oracle.dims))
-    return list({id(one): one for one in itertools.islice(filter(None, found), MOST_TRIED)}.values())
+    return list(dict.fromkeys(itertools.islice(filter(None, found), MOST_TRIED)))
 
 
 _FOR_A_REPORT = 24  # sizes that eager is asked about
@@ -125,8 +125,8 @@ class RightSizes:
         ends = {bound.name: bound.edges(self._example[bound.name]) for bound in bounds}
         alone = [{name: size} for name, sizes in ends.items() for size in sizes]
         corners = [dict(zip(ends, corner, strict=True)) for corner in itertools.product(*ends.values())][:8]
-        asked = [self._oracle.at(sizes, must=True, far=True) for sizes in (*alone, *corners, *self._squares(bounds))]
-        return list({id(probe): probe for probe in asked if probe is not None}.values())
+        asked = (self._oracle.at(sizes, must=True, far=True) for sizes in (*alone, *corners, *self._squares(bounds)))
+        return list(dict.fromkeys(filter(None, asked)))
 
     def _squares(self, bounds: Sequence[SizeBound]) -> Iterator[dict[str, int]]:
         """One size for two dimensions, where their bounds have one in common: `if h == w:` shows nowhere else."""

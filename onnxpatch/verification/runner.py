@@ -209,7 +209,7 @@ def _in_order(probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]) ->
     """The example, one probe at other sizes, then the rest: so a short max_seconds still gives a verdict."""
     sized = [probe for probe in probes if probe.kind == "size"][:1]
     ordered = (*probes[:1], *sized, *probes[1:_FIRST], *(probe for _, probe in broken), *probes[_FIRST:])
-    return list({id(probe): probe for probe in ordered}.values())
+    return list(dict.fromkeys(ordered))
 
 
 def _skipped(reference: Reference, graph: Graph, not_run: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Searches other sizes that eager accepts: 1, 2, odd, larger, not square, the training size.
+"""Searches other sizes that eager accepts: 1, 2, odd, larger, not square, those that the model mentions.
 
 A model may accept only multiples of 14, square images, or two sizes that change together. What it accepts is found by
 running it, so that every model gets probes that it can run.
@@ -20,21 +20,18 @@ Wish = dict[str, int]
 def size_probes(oracle: Oracle) -> Iterator[Probe]:
     """Probes at other sizes, the most informative first. Each is run when it is requested.
 
-    First all dimensions larger, all as small as possible, all a little smaller, all 2; then the training size, and
-    each dimension alone and far larger.
+    First all dimensions larger, all as small as possible, all a little smaller, all 2; then each alone and far larger.
     """
     found = [_Sizes(oracle, dim) for dim in oracle.dims]
     free = [one for one in found if one.up or not one.stuck]
     stuck = [one.dim for one in found if not one.up and one.stuck]
     yield from itertools.chain(_joint(oracle, free, "up"), _joint(oracle, free, "one"), _coupled(oracle, stuck))
     yield from itertools.chain(_joint(oracle, free, "below"), _joint(oracle, free, "two"))
-    trained = _trained(oracle)
-    yield from itertools.islice(trained, 1)
     yield from filter(None, (one.large for one in free))
     # Of a single dimension, "alone" is what "all together" was.
     alone = [one for one in free if len(free) > 1]
     singles = (probe for role in ("one", "up", "below", "two") for one in alone if (probe := getattr(one, role)))
-    yield from _alternating(singles, trained)
+    yield from singles
     yield from _alternating(*(one.others() for one in free))
 
 
@@ -161,21 +158,6 @@ def _groups(dims: Sequence[DynamicDim], stuck: Sequence[DynamicDim]) -> Iterator
                 yield [(small, 1), (large, large.size // small.size)]
     if len(dims) > 1 and stuck:
         yield [(dim, dim.size) for dim in dims]
-
-
-def _trained(oracle: Oracle) -> Iterator[Probe]:
-    """Images of the training size, and others with the same area."""
-    pairs, native = _image_pairs(oracle.dims), oracle.mentioned.native[:3]
-    wishes = [{a.name: v, b.name: v} for a, b in pairs for v in native]
-    wishes += [{a.name: v // 2, b.name: 2 * v} for a, b in pairs for v in native[:1] if v % 2 == 0]
-    yield from filter(None, map(oracle.at, wishes))
-
-
-def _image_pairs(dims: Sequence[DynamicDim]) -> list[tuple[DynamicDim, DynamicDim]]:
-    """Pairs of neighbouring dynamic axes of one input, without axis 0, the batch."""
-    places = {(leaf, axis): dim for dim in dims for leaf, axis, size in dim.places if axis and len(size.terms) == 1}
-    pairs = [(dim, places[leaf, axis + 1]) for (leaf, axis), dim in places.items() if (leaf, axis + 1) in places]
-    return [(a, b) for a, b in pairs if a is not b]
 
 
 def _alternating(*sources: Iterator[Probe]) -> Iterator[Probe]:

@@ -56,6 +56,7 @@ def main() -> None:
     load("process")
     load("decisions.functions_run")
     load("decisions.if_rules.source")
+    load("decisions.definitions")
     conditionals = load("decisions.conditionals")
     load("decisions.choice_outcomes")
     load("decisions.choices")

@@ -32,7 +32,8 @@ def found(model: nn.Module, args: tuple[Any, ...], dynamic: Any) -> list[Probe]:
     dims = dynamic_dims(inputs, shapes.read(inputs, dynamic))
     eager = Eager(model.eval(), inputs)
     # What the code compares with is not read off it here: calls and attributes hide it in many models.
-    oracle = Oracle(eager, inputs, dims, Budget(), mentions=Mentioned())
+    oracle = Oracle(eager, inputs, dims, Budget())
+    oracle.mentioned = Mentioned()
     decisions = eager.decisions(inputs.values(), sizes=True)
     return find_probes(oracle, oracle.start(eager.ask(inputs.values())), decisions)
 

@@ -30,7 +30,6 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.process import filtered
-from onnxpatch.verification.guards import holds
 from onnxpatch.verification.probe import Probe
 
 # Wordings of the exporters in the versions of torch that are supported. Of an unknown one only the operator's name is
@@ -209,12 +208,12 @@ def _symbols(trial: Trial, probe: Probe, subject: Subject) -> dict[str, int]:
 def _holds(condition: Condition, sizes: dict[str, int]) -> bool | None:
     """Whether a condition is true at sizes by symbol name; None where a symbol is not known."""
     compiled, names = _compiled(condition)
-    return holds(compiled, [sizes[name] for name in names]) if sizes.keys() >= set(names) else None
+    return compiled(*(sizes[name] for name in names)) if sizes.keys() >= set(names) else None
 
 
 # A condition is evaluated at every probe, in several places, and compiling it takes far longer.
 @functools.lru_cache(maxsize=4096)
-def _compiled(condition: Condition) -> tuple[Callable[..., object], tuple[str, ...]]:
+def _compiled(condition: Condition) -> tuple[Callable[..., bool | None], tuple[str, ...]]:
     symbols = sorted(getattr(condition, "free_symbols", ()), key=str)
     return compiled_condition(condition, symbols), tuple(map(str, symbols))
 
