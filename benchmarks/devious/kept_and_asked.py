@@ -135,7 +135,7 @@ def where_in_a_vmap(x: Tensor) -> Tensor:
     return torch.vmap(lambda row: torch.where(row.sum() > 0, row * 2, row - 1))(x)
 
 
-@devious(lambda: SIGNS, ROWS)
+@devious(lambda: [*SIGNS, (floats(6, 3).abs() * 9,)], ROWS)
 def if_beside_a_vmap(x: Tensor) -> Tensor:
     y = torch.vmap(lambda row: torch.where(row.sum() > 0, row * 2, row - 1))(x)
     return y if y.sum() > 30 else y + 1

@@ -239,7 +239,7 @@ def resized_by_the_long_side(x: Tensor) -> Tensor:
     return F.interpolate(x, size=(h, w), mode="bilinear", align_corners=False).mean((2, 3))
 
 
-@devious(lambda: images((20, 30), (21, 31), (9, 15), (64, 48)), IMAGE)
+@devious(lambda: images((20, 30), (21, 31), (9, 15), (64, 48), (61, 30)), IMAGE)
 def resized_by_a_factor(x: Tensor) -> Tensor:
     return F.interpolate(x, scale_factor=24 / x.shape[-2], mode="bilinear", recompute_scale_factor=True).mean((2, 3))
 

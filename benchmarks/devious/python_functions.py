@@ -48,7 +48,7 @@ def power_modulo(n: Tensor, x: Tensor) -> Tensor:
     return x * (1 + pow(int(n) // 600, 2, 7))
 
 
-@devious(lambda: told(3, 5000))
+@devious(lambda: told(3, 5000, 90_000))
 def number_of_digits(n: Tensor, x: Tensor) -> Tensor:
     return x * int(math.log10(int(n) + 1000))
 

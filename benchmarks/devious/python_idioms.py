@@ -213,7 +213,7 @@ def zipped_with_a_range(x: Tensor) -> Tensor:
     return torch.stack([row * k for row, k in zip(x, range(6), strict=False)]).sum(0)
 
 
-@devious(sizes(4, 8, 12), ROWS)
+@devious(sizes(4, 8, 12, 13), ROWS)
 def power_by_bits(x: Tensor) -> Tensor:
     n = x.shape[0]
     return x + bin(n).count("1") + (0 if n & (n - 1) else 1)

@@ -83,7 +83,9 @@ class Choice:
         self.looks += 1
         try:
             found = self._outcome(_values(self._names, frame))
-        except Exception:  # a name that is not there yet, say
+        except NameError:  # it is not there yet, or in the function around
+            return UNKNOWN
+        except Exception:
             found = UNKNOWN
         self.failed += found is UNKNOWN
         return found

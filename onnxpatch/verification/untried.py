@@ -29,7 +29,7 @@ _INVERSE: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.LtE, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.LtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
-_Way = TypeVar("_Way", ast.match_case, ast.ExceptHandler)
+_Way = TypeVar("_Way", ast.match_case, ast.ExceptHandler, ast.For)
 _LONGEST = 72  # characters of a condition
 
 
@@ -226,7 +226,7 @@ def _cut(text: str) -> str:
 
 
 def _by_lines(function: Function, nodes: Sequence[ast.AST], ran: Collection[int]) -> Iterator[_Side]:
-    """Cases of a `match` and handlers of a `try` that did not run, by their lines."""
+    """Cases of a `match`, handlers of a `try` and loops that did not run, by their lines."""
     for node in nodes:
         if isinstance(node, ast.Match) and node.lineno in ran:
             for case in _left_out(node.cases, ran):
@@ -238,10 +238,12 @@ def _by_lines(function: Function, nodes: Sequence[ast.AST], ran: Collection[int]
             for handler in _left_out(node.handlers, ran) if may else ():
                 said = f"{_text(handler.type)} is raised" if handler.type is not None else "an error is raised"
                 yield _side(function, may, handler, said, may[0])
+        elif isinstance(node, ast.For) and node.lineno in ran and _left_out([node], ran):
+            yield _side(function, (node.iter,), node, f"{_text(node.iter)} has anything", node.iter)
 
 
 def _left_out(ways: Sequence[_Way], ran: Collection[int]) -> list[_Way]:
-    """The cases or handlers that did not run, and in which something is computed."""
+    """Those that did not run, and in which something is computed."""
     return [one for one in ways if not _ran(one.body, ran) and not is_idle(one.body)]
 
 

@@ -99,17 +99,16 @@ def _flat(x: Tensor) -> Tensor:
     "math.prod",
     "torch.Size.numel",
     name="symbolic-product",
-    reason="cannot be reshaped",
-    exporters=("trace",),
+    reason="cannot be reshaped|static shape|specialized",
     tries=lambda b, h, w: torch.ones(b, h, w, 3),
     sizes=((2, 4, 5), (3, 7, 2)),
     case=_flat,
     unchanged=lambda x: x * math.prod((2, 3)),
 )
 def symbolic_product(original: Callable[..., Tensor], values: object) -> object:
-    """Keeps `numpy.prod(x.shape[1:3])` and `x.shape[1:3].numel()` symbolic under trace. dynamo needs no patch."""
+    """Keeps `x.shape[1:3].numel()` symbolic, and `numpy.prod(x.shape[1:3])` under trace: dynamo does that by itself."""
     numbers = list(values) if isinstance(values, tuple | list) else []
-    if not any(isinstance(number, Tensor) and symbolic(number) for number in numbers):
+    if not any(map(symbolic, numbers)):
         return NotImplemented
     return functools.reduce(operator.mul, numbers)
 

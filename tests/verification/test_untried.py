@@ -191,12 +191,28 @@ class Helped(nn.Module):
         return x * places[0] if exists(places) else x
 
 
+class Rounds(nn.Module):
+    """Two loops that do not begin, of which an input decides one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.none = range(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for _ in range(x.shape[0] // 1000):
+            x = x + 1
+        for _ in self.none:
+            x = x + 1
+        return x
+
+
 @pytest.mark.parametrize(
     ("model", "named"),
     [
         (Passing(), ["bool((x > 100).any())"]),  # a mask is behind it
         (AnyOf(), ["any((self.is_end(one) for one in x[:, 0].tolist()))"]),
         (Helped(), ["exists({5: x}.get(x.shape[0]))"]),
+        (Rounds(), ["range(x.shape[0] // 1000) has anything"]),
         (Causal(False), []),  # false for one token, too
         (Causal(None), ["x.shape[0] <= 1", "causal"]),  # true for a larger sum
     ],
@@ -207,6 +223,24 @@ def test_only_what_an_input_can_turn_is_named(model, named):
     answer = eager.ask(inputs.values())
     found = [one.side for one in untried(eager.sides, [answer.probe("example", "example", {}, [])]) or []]
     assert found == named
+
+
+class Counted(nn.Module):
+    """The comprehension, which runs in a frame of its own, does not know self and x."""
+
+    first = 100_000_000
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + sum(1 for _ in range(self.first, x.shape[0]))
+
+
+def test_what_a_comprehension_counts_is_looked_at_from_outside():
+    model = Counted().eval()
+    inputs = Inputs(model, ARGS)
+    dims = dynamic_dims(inputs, shapes.read(inputs, FREE, None, None, "trace"))
+    reference = Reference(model, inputs, dims, Budget())
+    (one,) = untried(reference.eager.sides, reference.probes) or ()
+    assert one.side.startswith("sum(") and one.side.endswith(" is not 0")
 
 
 class Named(nn.Module):
