@@ -162,12 +162,11 @@ def reflected(loop: Loop, a: Tensor) -> tuple[Tensor, Tensor]:
         none = rest == 0
         factor = torch.where(none, torch.zeros_like(end), (end - head) / torch.where(none, torch.ones_like(end), end))
         mirror = below / torch.where(none, torch.ones_like(end), head - end)
-        # The mirror is 0 above row k. Columns before it are done; its own becomes the new end, and the mirror below.
         whole = mirror + (rows == k).to(torch.float64)[:, None]
-        across = torch.where(columns > k, _times(whole, both), 0.0)
-        at = torch.where(columns == k, torch.ones_like(across), 0.0)
-        new = torch.where((rows < k)[:, None], line, torch.where(none, head, end) * (whole - mirror) + mirror)
-        both = both - torch.matmul(torch.cat((factor * whole, line - new), -1), torch.cat((across, at), -2))
+        # What lies before is done: a NaN beside it does not reach it.
+        inside, own = (rows >= k)[:, None] & (columns >= k), (columns == k) & (rows > k)[:, None]
+        change = factor * whole * _times(whole, both)
+        both = torch.where(own, mirror, torch.where(inside, both - change, both))
         return both, torch.where(_ticks(factors) == k, factor.squeeze(-1), factors)
 
     found = rounds(loop, most, step, a.to(torch.float64), factors)
@@ -188,7 +187,8 @@ def turned(loop: Loop, mirrors: Tensor, factors: Tensor, x: Tensor, transposed: 
         at = k if transposed else total - 1 - k
         below = torch.where((rows > at)[:, None], column(mirrors, at), torch.zeros_like(mirrors[..., :1]))
         whole = below + (rows == at).to(torch.float64)[:, None]
-        return (found - column(factors.unsqueeze(-2), at) * whole * _times(whole, found),)
+        change = column(factors.unsqueeze(-2), at) * whole * _times(whole, found)
+        return (torch.where((rows >= at)[:, None], found - change, found),)
 
     return rounds(loop, factors.shape[-1], step, x.to(torch.float64))[0]
 
