@@ -185,8 +185,7 @@ for _n in (0, 1):
     _row(f"special.scaled_modified_bessel_k{_n}", functools.partial(k, _n, scaled=True), _above)
     _row(f"special.bessel_j{_n}", functools.partial(j, _n))
     _row(f"special.bessel_y{_n}", functools.partial(y, _n), _above)
-_row("i0", functools.partial(i, 0, scaled=False))
-_row("special.i1", functools.partial(i, 1, scaled=False))
+    _row(("i0", "special.i1")[_n], functools.partial(i, _n, scaled=False))
 _row("special.airy_ai", airy)
 _row(
     "special.spherical_bessel_j0",

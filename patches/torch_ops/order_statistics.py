@@ -74,18 +74,29 @@ def _largest_of_smallest(x: Tensor, count: Any, dim: int) -> tuple[Tensor, Tenso
 
 
 def quantile(
-    x: Tensor, q: object, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Tensor:
-    """torch.quantile: interpolated between the two entries around q (n - 1). Several q become the first axis."""
+    x: Tensor, q: object, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear",
+    known: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """torch.quantile: interpolated between the two entries around q (n - 1). Several q become the first axis.
+
+    known: which entries count.
+    """
     if dim is None:
-        flat = quantile(x.flatten(), q, 0, interpolation=interpolation)
+        parts = known if known is None else known.flatten()
+        flat = quantile(x.flatten(), q, 0, interpolation=interpolation, known=parts)
         return flat.reshape([*flat.shape, *([1] * x.dim())]) if keepdim else flat
     share = torch.as_tensor(q, dtype=x.dtype, device=x.device)
-    place = share.reshape(-1) * (counted(x.shape[dim], x) - 1).to(x.dtype)
-    ordered = _ascending(x, dim)[0]
     steps = [-1 if axis == dim % x.dim() else 1 for axis in range(x.dim())]
-    entries = lambda at: ordered.index_select(dim, at.reshape(-1).to(torch.int64))  # noqa: E731
-    mixed = _between(entries, place.view(steps), interpolation).movedim(dim, 0)
+    if known is None:
+        place, ordered = share.reshape(-1) * (counted(x.shape[dim], x) - 1).to(x.dtype), _ascending(x, dim)[0]
+        entries = lambda at: ordered.index_select(dim, at.reshape(-1).to(torch.int64))  # noqa: E731
+        mixed = _between(entries, place.view(steps), interpolation)
+    else:
+        count, ordered = known.to(x.dtype).sum(dim, keepdim=True), _ascending(torch.where(known, x, torch.inf), dim)[0]
+        place = share.reshape(-1).view(steps) * (count - 1).clamp(min=0)
+        mixed = _between(lambda at: ordered.gather(dim, at.to(torch.int64)), place, interpolation)
+        mixed = torch.where(count > 0, mixed, torch.nan)
+    mixed = mixed.movedim(dim, 0)
     mixed = mixed.unsqueeze(dim % x.dim() + 1) if keepdim else mixed
     return mixed if share.dim() else mixed.squeeze(0)
 
@@ -154,23 +165,9 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     case=_known,
     beside=("nanmedian",),
 )
-def nanquantile(
-    input: Tensor, q: object, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
-) -> Tensor:
+def nanquantile(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """The quantile of the entries that are not NaN. Several q become the first axis."""
-    if dim is None:
-        flat = nanquantile(input.flatten(), q, 0, interpolation=interpolation)
-        return flat.reshape([*flat.shape, *([1] * input.dim())]) if keepdim else flat
-    share = torch.as_tensor(q, dtype=input.dtype, device=input.device)
-    known = ~torch.isnan(input)
-    count = known.to(input.dtype).sum(dim, keepdim=True)
-    steps = [-1 if axis == dim % input.dim() else 1 for axis in range(input.dim())]
-    place = share.reshape(-1).view(steps) * (count - 1).clamp(min=0)
-    ordered = _ascending(torch.where(known, input, torch.inf), dim)[0]
-    mixed = _between(lambda at: ordered.gather(dim, at.to(torch.int64)), place, interpolation)
-    mixed = torch.where(count > 0, mixed, torch.nan).movedim(dim % input.dim(), 0)
-    mixed = mixed.unsqueeze(dim % input.dim() + 1) if keepdim else mixed
-    return mixed if share.dim() else mixed.squeeze(0)
+    return quantile(input, *args, known=~torch.isnan(input), **kwargs)
 
 
 @op("mode", why=missing("aten::mode"), tries=lambda b, n: torch.randint(0, 4, (b, n + 4, 2)) * 1.0,
