@@ -296,11 +296,11 @@ def _unsafe_masked_index(input: Tensor, mask: Tensor, indices: Any, fill: float 
 def _unsafe_masked_put(input: Tensor, mask: Tensor, indices: Any = (), values: Any = 0) -> Tensor:
     """The tensor with values added at places, where the mask is on."""
     # By places in the whole tensor: several indices broadcast with each other.
-    ticks = torch.arange(input.numel(), device=input.device) if not input.dim() else None
-    places = torch.ones_like(input, dtype=torch.int64).reshape(-1).cumsum(0).reshape(input.shape) - 1
-    places = places[_within(input, indices)] if ticks is None else ticks
+    flat = input.reshape(-1)
+    places = torch.arange(flat.shape[0], device=input.device)
+    places = places.reshape(input.shape)[_within(input, indices)] if input.dim() else places
     written = torch.where(mask, values, torch.zeros_like(values)).expand(places.shape)
-    return input.reshape(-1).scatter_add(0, places.reshape(-1), written.reshape(-1)).reshape(input.shape)
+    return flat.scatter_add(0, places.reshape(-1), written.reshape(-1)).reshape(input.shape)
 
 
 def _within(x: Tensor, indices: Any) -> tuple[Any, ...]:

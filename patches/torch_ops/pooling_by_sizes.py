@@ -225,9 +225,10 @@ def places_under(x: Tensor, sizes: Sequence[Any]) -> tuple[Tensor, Tensor]:
             part = windows.reshape([*part.shape[:axis], *places.shape, *part.shape[axis + 1 :]])
         order = [*range(front), *range(front, front + 2 * rank, 2), *range(front + 1, front + 2 * rank, 2)]
         found.append(part.permute(order).flatten(front + rank))
-    best = found[0].argmax(-1, keepdim=True)
+    best, table = found[0].argmax(-1, keepdim=True), found[1]
     values = found[0].gather(-1, best).squeeze(-1)
-    return values, found[1].expand(found[0].shape).gather(-1, best).squeeze(-1)
+    rows = torch.arange(table.reshape([-1, table.shape[-1]]).shape[0], device=x.device).reshape(table.shape[:-1])
+    return values, table.reshape(-1)[best.squeeze(-1) + rows * table.shape[-1]]
 
 
 def _windows(x: Tensor, axis: int, size: Any) -> Tensor:
