@@ -17,7 +17,7 @@ Processor = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 _NEVER = float("-inf")
 # Settings of transformers that change tokens; each with the value at which it does nothing.
 _UNKNOWN: dict[str, object] = {
-    "guidance_scale": 1, "sequence_bias": None, "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0,
+    "sequence_bias": None, "encoder_repetition_penalty": 1.0, "encoder_no_repeat_ngram_size": 0,
     "bad_words_ids": None, "exponential_decay_length_penalty": None, "min_p": None, "typical_p": 1.0, "top_h": None,
     "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "penalty_alpha": None, "dola_layers": None, "num_beam_groups": 1,
     "constraints": None, "force_words_ids": None, "watermarking_config": None, "renormalize_logits": False,
@@ -50,6 +50,7 @@ class TokenChoice:
     forced_eos_token_id: int | Sequence[int] | None = None
     suppress_tokens: Sequence[int] | None = None
     begin_suppress_tokens: Sequence[int] | None = None
+    guidance_scale: float | None = None
 
     @classmethod
     def known(cls) -> set[str]:
@@ -84,9 +85,11 @@ class TokenChoice:
 
     def _less_repeated(self, scores: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         if self.repetition_penalty != 1.0:
-            seen = scores.gather(1, ids)
-            penalized = torch.where(seen < 0, seen * self.repetition_penalty, seen / self.repetition_penalty)
-            scores = scores.scatter(1, ids, penalized)
+            # A token that is none of the vocabulary, as MusicGen's padding, counts for nothing.
+            count = scores.shape[1]
+            seen = scores.new_zeros(len(scores), count + 1).scatter(1, ids.clamp(max=count), 1.0)[:, :-1] > 0
+            penalized = torch.where(scores < 0, scores * self.repetition_penalty, scores / self.repetition_penalty)
+            scores = torch.where(seen, penalized, scores)
         if self.no_repeat_ngram_size:
             scores = _without_repeats(ids, scores, self.no_repeat_ngram_size)
         return scores
@@ -117,10 +120,13 @@ class TokenChoice:
         return scores
 
 
-def choice_of(settings: Mapping[str, Any], given: Mapping[str, Any]) -> TokenChoice:
-    """settings: of the folder; given: of the call, which come first. Raises InputError for what is not done here."""
+def choice_of(settings: Mapping[str, Any], given: Mapping[str, Any], guided: bool = False) -> TokenChoice:
+    """settings: of the folder; given: of the call, which come first; guided: whether the loop follows guidance_scale.
+
+    Raises InputError for what is not done here.
+    """
     whole = {**settings, **given}
-    for name, nothing in _UNKNOWN.items():
+    for name, nothing in (_UNKNOWN if guided else {**_UNKNOWN, "guidance_scale": 1}).items():
         if whole.get(name) not in (None, nothing):
             raise InputError(
                 f"{name}={whole[name]!r} (generation_config.json, or the call) is not done here: leave it out with "

@@ -48,7 +48,8 @@ def export_generation(
     - An encoder-decoder (BART, T5, Whisper): `encoder_model.onnx`, `decoder_model.onnx` for the first step, which takes
       `encoder_hidden_states` and gives all of `present.<layer>.decoder.key`, `.encoder.key` (and `.value`), and
       `decoder_with_past_model.onnx` for each token after it, which takes them as `past_key_values.…` and gives those of
-      the decoder.
+      the decoder. A model that writes sound in codebooks (MusicGen) has `encodec_decode.onnx` too: `audio_codes`
+      (1, batch, codebooks, n) to `audio_values` (batch, channels, samples).
     - Images and text (LLaVA, Qwen2-VL): `vision_encoder.onnx` gives `image_features` (tokens of all images, width),
       `embed_tokens.onnx` gives `inputs_embeds` (batch, n, width), in which they take the places of the image's tokens,
       and `decoder_model_merged.onnx` is a decoder that takes these.

@@ -183,6 +183,18 @@ class NextStep(_Around):
         return {"logits": answer.logits, "past_key_values": answer.past_key_values.self_attention_cache}
 
 
+class Sound(_Around):
+    """The sound of the codes that a decoder wrote, for a model that has its own codec (MusicGen)."""
+
+    def forward(self, audio_codes: torch.Tensor) -> dict[str, torch.Tensor]:
+        """audio_codes: (1, batch, codebooks, n); of stereo sound the two sides take turns in the codebooks."""
+        model: Any = self.model
+        channels = model.decoder.config.audio_channels
+        sides = [audio_codes[:, :, side::channels] for side in range(channels)]
+        sides = [model.audio_encoder.decode(codes, [None]).audio_values for codes in sides]
+        return {"audio_values": torch.cat(sides, dim=1)}
+
+
 def _decoded(
     model: nn.Module, ids: torch.Tensor, encoded: torch.Tensor, mask: torch.Tensor | None, past: object
 ) -> Any:

@@ -30,6 +30,7 @@ from onnxpatch.generation.graphs import (
     NextStep,
     OneToken,
     Part,
+    Sound,
 )
 from onnxpatch.generation.vision import reads_images, vision_parts, writer
 from onnxpatch.inputs.caches import closed, is_cache, opened
@@ -211,19 +212,22 @@ def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any
     mask = {"encoder_attention_mask": inputs["attention_mask"]} if masked else {}
     mask_shapes = {name: length for name in mask}
 
-    first = FirstStep(model)
-    start = {"input_ids": _tokens(model, encoded.shape[0], 3), "encoder_hidden_states": encoded, **mask}
+    first, codebooks = FirstStep(model), getattr(getattr(model, "decoder", None), "num_codebooks", 1)
+    rows, batch = codebooks * encoded.shape[0], BATCH if codebooks == 1 else f"{codebooks}*{BATCH}"
+    start = {"input_ids": _tokens(model, rows, 3), "encoder_hidden_states": encoded, **mask}
     past = first(**start)["past_key_values"]
-    step = {"input_ids": _tokens(model, encoded.shape[0], 1), "past_key_values": past, **mask}
+    step = {"input_ids": _tokens(model, rows, 1), "past_key_values": past, **mask}
     cross = {0: BATCH, 2: length[1]} if 1 in length else {0: BATCH}
     states = {"decoder": STATES, "encoder": cross}
     names = [f"present.{n}.decoder.{part}" for n in range(len(past.self_attention_cache)) for part in ("key", "value")]
     return [
         encoder,
         Part("decoder_model.onnx", first, start,
-             {"input_ids": TOKENS, "encoder_hidden_states": length, **mask_shapes}),
+             {"input_ids": {**TOKENS, 0: batch}, "encoder_hidden_states": length, **mask_shapes}),
         Part("decoder_with_past_model.onnx", NextStep(model, encoded.shape[-1]), step,
-             {"input_ids": {0: BATCH}, "past_key_values": states, **mask_shapes}, (), ["logits", *names]),
+             {"input_ids": {0: batch}, "past_key_values": states, **mask_shapes}, (), ["logits", *names]),
+        *([Part("encodec_decode.onnx", Sound(model), {"audio_codes": _tokens(model, rows, 9).view(1, -1, codebooks, 9)},
+                {"audio_codes": {1: BATCH, 3: "length"}})] if codebooks > 1 else []),
     ]  # fmt: skip
 
 

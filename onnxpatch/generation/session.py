@@ -15,7 +15,8 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.generation.choice import Processor, TokenChoice, choice_of
-from onnxpatch.generation.turns import Turns, kind_of
+from onnxpatch.generation.sound import SoundTurns
+from onnxpatch.generation.turns import DecoderTurns, EncoderDecoderTurns, Turns, VisionTurns
 from onnxpatch.onnxfile.repeated_calls import CachedGraph
 from onnxpatch.onnxfile.runtimes.interface import Provider, as_array, importable
 
@@ -40,7 +41,7 @@ class GenerationSession:
         place = Path(folder)
         if not place.is_dir():
             raise InputError(f"there is no folder {str(place)!r}")
-        names, self._kind = kind_of({file.stem for file in place.glob("*.onnx")})
+        names, self._kind = _kind_of({file.stem for file in place.glob("*.onnx")})
         self._graphs = {name: CachedGraph(place / f"{name}.onnx", providers) for name in names}
         self.config, self.defaults = (_read(place / name) for name in ("config.json", "generation_config.json"))
 
@@ -53,6 +54,8 @@ class GenerationSession:
         **given: Any,
     ) -> Any:
         """The tokens that `model.generate` gives for the same arguments: (batch, length), the prompt included.
+
+        Of a model that writes sound (MusicGen) the sound: (batch, channels, samples) float32.
 
         input_ids: (batch, n) int64, padded on the left. For an encoder-decoder the encoder's input, under its own name
             where that is another (`input_features=sound`); the prompt of its decoder is `decoder_input_ids`.
@@ -73,6 +76,7 @@ class GenerationSession:
         else:
             new = _tokens_of(turns, ids, logits, choice, processors, _generator(seed))
             whole = torch.cat([ids, *(one[:, None] for one in new)], dim=1)
+        whole = turns.finished(whole)
         return whole.numpy() if arrays else whole
 
     def stream(
@@ -86,6 +90,7 @@ class GenerationSession:
         """Yield the same tokens as they are found: one int64 tensor (batch,) for each step, without the prompt.
 
         The arguments are those of `generate`. Raises InputError for more than one beam: beams are compared at the end.
+        Of a model that writes sound, the tokens are (batch * codebooks,).
         """
         turns, ids, logits, choice = self._started(input_ids, given)
         if choice.num_beams > 1:
@@ -99,10 +104,27 @@ class GenerationSession:
         values = {"input_ids": ids, **given}
         inputs = {name: _tensor(one) for name, one in values.items() if name in takes and one is not None}
         settings = {name: one for name, one in given.items() if name not in takes}
-        choice = choice_of(self.defaults, settings)
+        choice = choice_of(self.defaults, settings, turns.guided)
         if unknown := {name for name, one in settings.items() if one is not None} - TokenChoice.known():
             raise InputError(f"{', '.join(sorted(unknown))}: no input ({', '.join(sorted(takes))}), and no setting")
         return (turns, *turns.start(inputs, choice), choice)
+
+
+_KINDS: dict[tuple[str, ...], type[Turns]] = {
+    ("model",): DecoderTurns,
+    ("encoder_model", "decoder_model", "decoder_with_past_model", "encodec_decode"): SoundTurns,
+    ("encoder_model", "decoder_model", "decoder_with_past_model"): EncoderDecoderTurns,
+    ("vision_encoder", "embed_tokens", "decoder_model_merged"): VisionTurns,
+}
+
+
+def _kind_of(files: set[str]) -> tuple[tuple[str, ...], type[Turns]]:
+    """(the files that a loop runs, its class). files: those of a folder, without their endings."""
+    for names, kind in _KINDS.items():
+        if files.issuperset(names):
+            return names, kind
+    wanted = "; or ".join(", ".join(f"{name}.onnx" for name in names) for names in _KINDS)
+    raise InputError(f"the folder has no files of a loop ({wanted}): make them with onnxpatch.export_generation")
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The steps of a loop over the files of a folder: the prompt, then a token for each text, then another.
 
-Each class runs one kind of folder and holds the states in between; `kind_of` says which.
+Each class runs one kind of folder and holds the states in between.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ class Turns(ABC):
     """The states of the texts that are being written.
 
     graphs: by the file's name without its ending. config: what config.json says.
+    guided: whether it follows `guidance_scale`.
     """
+
+    guided = False
 
     def __init__(self, graphs: Mapping[str, CachedGraph], config: Mapping[str, Any]) -> None:
         self.graphs, self.config, self.states = graphs, config, States()
@@ -35,6 +38,10 @@ class Turns(ABC):
     def start(self, inputs: Tensors, choice: TokenChoice) -> tuple[torch.Tensor, torch.Tensor]:
         """(the texts so far (batch, n), the logits (batch, vocabulary) after them)."""
 
+    def finished(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What `generate` returns for all tokens, those of the prompt first."""
+        return tokens
+
     @abstractmethod
     def next(self, tokens: torch.Tensor) -> torch.Tensor:
         """The logits after one more token for each text, (batch, 1)."""
@@ -44,7 +51,7 @@ class Turns(ABC):
         self.states = rows_of(self.states, rows)
 
 
-class _DecoderTurns(Turns):
+class DecoderTurns(Turns):
     """A decoder: `model.onnx`."""
 
     def start(self, inputs: Tensors, choice: TokenChoice) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,13 +83,21 @@ def places(mask: torch.Tensor, count: int) -> torch.Tensor:
     return (mask.cumsum(1) - 1).clamp(min=0)[:, -count:]
 
 
-class _EncoderDecoderTurns(Turns):
+class EncoderDecoderTurns(Turns):
     """An encoder-decoder: `encoder_model.onnx`, `decoder_model.onnx` and `decoder_with_past_model.onnx`."""
 
     def takes(self) -> set[str]:
         return {*self.graphs["encoder_model"].inputs, "decoder_input_ids"}
 
     def start(self, inputs: Tensors, choice: TokenChoice) -> tuple[torch.Tensor, torch.Tensor]:
+        ids = self.prompt(inputs, choice, self.encode(inputs, choice))
+        return ids, self.step("decoder_model", ids)
+
+    def next(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.step("decoder_with_past_model", tokens)
+
+    def encode(self, inputs: Tensors, choice: TokenChoice) -> int:
+        """Keep what every step reads of the encoder; returns the size of the batch."""
         encoder = self.graphs["encoder_model"]
         if "input_ids" in encoder.inputs:
             inputs = {"attention_mask": _default_mask(needed(inputs, "input_ids"), choice), **inputs}
@@ -90,17 +105,21 @@ class _EncoderDecoderTurns(Turns):
         self.read = {"encoder_hidden_states": encoded}
         if "attention_mask" in inputs:
             self.read["encoder_attention_mask"] = inputs["attention_mask"]
+        return len(encoded)
+
+    def prompt(self, inputs: Tensors, choice: TokenChoice, rows: int) -> torch.Tensor:
+        """The tokens that the decoder begins with, (rows, n)."""
         ids = inputs.get("decoder_input_ids")
         if ids is None:
             first = choice.bos_token_id if choice.decoder_start_token_id is None else choice.decoder_start_token_id
             if first is None:
                 raise InputError("decoder_start_token_id is missing: generation_config.json has none, give it here")
-            ids = torch.full((len(encoded), 1), first)
-        answer, self.states = self.graphs["decoder_model"]({**self.read, "input_ids": ids}, {})
-        return ids, answer["logits"][:, -1].float()
+            ids = torch.full((rows, 1), first)
+        return ids
 
-    def next(self, tokens: torch.Tensor) -> torch.Tensor:
-        answer, after = self.graphs["decoder_with_past_model"]({**self.read, "input_ids": tokens}, self.states)
+    def step(self, graph: str, tokens: torch.Tensor) -> torch.Tensor:
+        """The logits after these tokens."""
+        answer, after = self.graphs[graph]({**self.read, "input_ids": tokens}, self.states)
         self.states = {**self.states, **after}  # the keys of the encoder's answer stay
         return answer["logits"][:, -1].float()
 
@@ -122,7 +141,7 @@ def _default_mask(ids: torch.Tensor, choice: TokenChoice) -> torch.Tensor:
     return (ids != choice.pad_token_id).to(torch.int64)
 
 
-class _VisionTurns(Turns):
+class VisionTurns(Turns):
     """`vision_encoder.onnx`, `embed_tokens.onnx` and `decoder_model_merged.onnx`; images go into the prompt."""
 
     # Of a decoder whose positions are those in an image: the prompt's, and how far later ones are from their count.
@@ -218,19 +237,3 @@ def axial_places(
         # transformers counts from the largest position, which is that of an image where one ends the text.
         ahead.append([int(found[:, row].max()) + 1 - sum(real)])
     return found, torch.tensor(ahead)
-
-
-_KINDS: dict[tuple[str, ...], type[Turns]] = {
-    ("model",): _DecoderTurns,
-    ("encoder_model", "decoder_model", "decoder_with_past_model"): _EncoderDecoderTurns,
-    ("vision_encoder", "embed_tokens", "decoder_model_merged"): _VisionTurns,
-}
-
-
-def kind_of(files: set[str]) -> tuple[tuple[str, ...], type[Turns]]:
-    """(the files that a loop runs, its class). files: those of a folder, without their endings."""
-    for names, kind in _KINDS.items():
-        if files.issuperset(names):
-            return names, kind
-    wanted = "; or ".join(", ".join(f"{name}.onnx" for name in names) for names in _KINDS)
-    raise InputError(f"the folder has no files of a loop ({wanted}): make them with onnxpatch.export_generation")
