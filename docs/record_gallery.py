@@ -54,9 +54,14 @@ ENTRIES = [
     given("depth", "Depth: Depth-Anything-V2", "--input 'pixel_values=float32[B=1,3,H=56,W=70]'"),
     given("pitch", "Sound, with trained weights: PESTO", "--input 'audio_waveforms=float32[B=2,T=8000]'"),
     Entry("llm", "A language model with its cache: Llama", "python llm.py FOLDER"),
+    Entry("vlm", "Images and text: Qwen2-VL, as three files and their loop", "python vlm.py FOLDER"),
     given(
         "diffusion", "A diffusion UNet of diffusers",
         "--input 'latents=float32[B=2,4,H=16,W=24]' --input 'step=int64[B=2]' --input 'text=float32[B=2,L=7,32]'",
+    ),
+    Entry(
+        "diffusion_folder", "A whole Stable Diffusion as one folder, and its loop of four steps",
+        "python diffusion_folder.py FOLDER",
     ),
     given("time_series", "A time series: PatchTST", "--input 'past_values=float32[B=2,64,3]'"),
     given("einops_vit", "einops layers: TwinsSVT", "--input 'x=float32[B=1,3,H=32,W=64]'", "--exporter trace"),
@@ -76,19 +81,21 @@ ENTRIES += [
 ]
 HEAD = """# Gallery
 
-Ten models, each exported by one command, and five small ones whose reports name what was not compared. The commands
+Twelve models, each exported by one command, and five small ones whose reports name what was not compared. The commands
 printed everything below (`python docs/record_gallery.py` records it again); the pages are what `--html` wrote. PESTO
-has its trained weights, the others random ones. The scripts are in `examples/gallery`, and `examples/own_patch.py`.
+has its trained weights, the others random ones. The scripts are in `examples/gallery`; `own_patch.py` and
+`diffusion_folder.py` are in `examples`.
 """
 
 
 def record(entry: Entry, folder: Path) -> dict[str, str | int]:
     """Runs one command in `folder`, keeps its page; what it printed and its exit code."""
-    for script in (*SCRIPTS.glob("*.py"), ROOT / "examples" / "own_patch.py"):
+    examples = ROOT / "examples"
+    for script in (*SCRIPTS.glob("*.py"), examples / "own_patch.py", examples / "diffusion_folder.py"):
         shutil.copy(script, folder)
     (folder / "sitecustomize.py").write_text(START, encoding="utf-8")
     command = entry.files().replace("FOLDER", entry.name)
-    output, code = run(command.replace("python llm.py", f"{sys.executable} -W ignore llm.py"), folder)
+    output, code = run(command.replace("python ", f"{sys.executable} -W ignore ", 1), folder)
     page = folder / f"{entry.name}.html"
     if page.exists():
         PAGES.mkdir(exist_ok=True)
