@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import relied_on
-from onnxpatch._torch.exporters import parts_in_modes
+from onnxpatch._torch.exporters import parts_in_modes, scripted_parts
 from onnxpatch._torch.one_export import one_export, quiet_torch
 from onnxpatch.errors import BranchError, ExportError, InputError, OnnxpatchError, error_chain
 from onnxpatch.exporters.artifact import without_room
@@ -39,9 +39,12 @@ _QUANTIZED = (
 )
 _FLOAT = "; or export the float model, and quantize the file with onnxruntime.quantization"
 OUT_OF_TORCH = "stay in torch: NumPy's numbers would be constants of the graph"
+_FIXED = (
+    "; a line of the model fixes that size while it is exported: onnxpatch.doctor names it; or leave that axis out of "
+    "dynamic_shapes"
+)
 _REMEDIES = {
-    "but tracing inferred a static shape of": "; a line of the model fixes that size while it is exported: "
-    "onnxpatch.doctor names it; or leave that axis out of dynamic_shapes",
+    "but tracing inferred a static shape of": _FIXED,
     "operator 'quantized::": _FLOAT.replace("or ", ""),
     "might be aliasing": _COPY,
     "do not support aliasing": _COPY,
@@ -104,6 +107,13 @@ def export(request: ExportRequest, path: Path) -> Exported:
 def explained(error: BaseException, model: torch.nn.Module, exporter: str) -> str:
     """The message of ExportError. The exporter's own error is its `__cause__`."""
     message = relative(f"{exporter} export refused {type(model).__name__}: {reason(error)}")
+    if _FIXED in message and (scripted := scripted_parts(model)):
+        name = next(name for name, part in model.named_modules() if part is scripted[0])
+        message = message.replace(
+            _FIXED,
+            f"; {name} is scripted, and torch.export sees its sizes as numbers: put the module that it was made from "
+            "in its place, or ask for exporter='trace'",
+        )
     if isinstance(root_of(error), BranchError):  # its message has module and line already
         return message
     where = " ".join(part for part in place_of(error, model) if part) or translated(error)

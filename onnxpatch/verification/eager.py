@@ -121,6 +121,7 @@ class Eager:
         self.limits: tuple[float, float] = (math.inf, math.inf)  # of one run: bytes, calls of operators
         self.run = CountedRun()  # the last one
         self.peak = self.example_bytes = 0  # the most bytes that a run took, and the example
+        self.watched: Any = None  # the output of the last run of `decisions`
         self._state = state or Snapshot(model, *inputs.objects())
         own = addresses(model)
         self.sides = SidesTaken(lambda value: isinstance(value, torch.Tensor) and address(value) in own, unseen)
@@ -151,12 +152,15 @@ class Eager:
         taken = self._taken if known is None else known.taken
         return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped, taken)
 
-    def again(self, values: Sequence[object]) -> tuple[Answer, list[str]]:
-        """The answer in the state that the last call left, and the names of what that call changed."""
-        names = self._state.changed()
+    def changed(self) -> list[str]:
+        """The names of what the last call changed, where it was not put back."""
+        return self._state.changed()
+
+    def again(self, values: Sequence[object]) -> Answer:
+        """The answer in the state that the last call left, which is put back then."""
         self._count(values)
         raw, error = self._run(values)
-        return Answer(None if error is not None else self.flat(raw), error), names
+        return Answer(None if error is not None else self.flat(raw), error)
 
     def flat(self, raw: object) -> tuple[torch.Tensor | None, ...]:
         """An output in the form of the graph's outputs."""
@@ -186,12 +190,13 @@ class Eager:
             return watch
         self._count(values)
         with watch:
-            _, error = self._run(values, counted=not answered, recorded=not answered)
+            raw, error = self._run(values, counted=not answered, recorded=not answered)
         watch.taken = self._taken
         if error is not None and not self.run.stopped and (sizes or watch.gave_numbers):
             # First without watched sizes, then without watched numbers too.
             return self.decisions(values, numbers=sizes, answered=answered)  # some code accepts no subclass of int
         self.draws |= watch.draws
+        self.watched = raw
         return watch if error is None else None
 
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:

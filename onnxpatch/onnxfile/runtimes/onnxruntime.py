@@ -89,9 +89,14 @@ def quiet_options() -> SessionOptions:
 
 
 def open_session(
-    model: str | bytes, providers: Sequence[Provider] | None, options: SessionOptions | None = None
+    model: str | bytes,
+    providers: Sequence[Provider] | None,
+    options: SessionOptions | None = None,
+    without: Sequence[str] = (),
 ) -> InferenceSession:
     """An InferenceSession on exactly these providers, the CPU's where None are named.
+
+    without: onnxruntime's optimizers that are left out, by its names.
 
     Raises InputError for a provider that the installed onnxruntime lacks, or that it gave up for the CPU, and for a
     file that it could not load in any time.
@@ -103,7 +108,9 @@ def open_session(
     wanted = list(CPU if providers is None else providers)
     _check_providers(wanted, onnxruntime.get_available_providers())
     # enable_fallback=0: it would start again on other providers after an error, and only print that.
-    session = onnxruntime.InferenceSession(model, options or quiet_options(), providers=wanted, enable_fallback=0)
+    session = onnxruntime.InferenceSession(
+        model, options or quiet_options(), providers=wanted, enable_fallback=0, disabled_optimizers=without
+    )
     if wanted and _name(wanted[0]) not in session.get_providers():  # it warns, and goes on with the CPU
         raise InputError(
             f"onnxruntime could not start {_name(wanted[0])} and took {', '.join(session.get_providers())}: its "
@@ -114,13 +121,16 @@ def open_session(
 
 def _open_mapped(path: str, options: SessionOptions) -> InferenceSession:
     """A session on the CPU that maps the weights of a large file. What it would make of them for its kernels, the same
-    values in another order, is not made: that is a copy of all of them."""
+    values in another order, is not made: that is a copy of all of them. Nor are weights transposed once (by the folding
+    of constants), which takes two copies of an embedding that is the last layer too: a matrix product reads it as it
+    is."""
     options.add_session_config_entry("session.disable_prepacking", "1")
-    if not is_large(path):  # they are in files of their own, which are mapped in any case
-        return open_session(path, None, options)
-    folder = str(Path(path).resolve().parent)
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    return open_session(without_weights(path), None, options)
+    model: str | bytes = path
+    if is_large(path):  # else they are in files of their own, which are mapped in any case
+        folder = str(Path(path).resolve().parent)
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+        model = without_weights(path)
+    return open_session(model, None, options, ["ConstantFolding"])
 
 
 def _check_providers(wanted: Sequence[Provider], available: Sequence[str]) -> None:
