@@ -243,6 +243,8 @@ def _onnx_type(dtype: torch.dtype) -> int:
 class _Recorded(torch.autograd.Function):
     """An autograd function, which the tracer records as one node; its `symbolic` writes the ONNX nodes."""
 
+    apply = vars(torch.autograd.Function)["apply"]  # torch's own: a patch of the user's functions is not asked
+
     @staticmethod
     def forward(ctx: object, recipe: Recipe, example: Sequence[object], x: torch.Tensor, *more: object) -> torch.Tensor:
         # Only tensors that are arguments may be used in here. The tracer would look for others, and for traced sizes,

@@ -197,7 +197,7 @@ def test_max_seconds_ends_the_search_at_half_and_the_report_says_so(clock: Clock
 
     model, args = Late().eval(), (torch.randn(2, 3, 16, 24),)
     report = onnxpatch.export(model, args, dynamic_shapes=IMAGE, exporter="trace", max_seconds=840)
-    assert report.ok and clock.now <= 100 + 60 * 8 and 2 <= len(report.checks) <= 6
+    assert report.ok and clock.now <= 100 + 60 * 8 and 2 <= len(report.checks) <= 7
     assert any("max_seconds=840 was reached" in note and "not compared" in note for note in report.notes)
     calm = onnxpatch.export(Right().eval(), args, dynamic_shapes=IMAGE, exporter="trace", max_seconds=840)
     assert len(calm.checks) > 8 and not any("max_seconds" in note for note in calm.notes)
