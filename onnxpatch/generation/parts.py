@@ -210,25 +210,29 @@ def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any
     # Text has its length on axis 1, a spectrogram on axis 2.
     length = {0: BATCH, **({1: SOURCE} if 1 in shapes.get(main, {}) or 2 in shapes.get(main, {}) else {})}
     mask = {"encoder_attention_mask": inputs["attention_mask"]} if masked else {}
-    mask_shapes = {name: length for name in mask}
+    return [encoder, *_steps(model, encoded, mask, length)]
 
+
+def _steps(model: Any, encoded: torch.Tensor, mask: Inputs, length: dict[int, str]) -> list[Part]:
+    """The decoder's graphs. encoded: the encoder's answer; mask: of it, if there is one; length: its dynamic axes."""
     first, codebooks = FirstStep(model), getattr(getattr(model, "decoder", None), "num_codebooks", 1)
     rows, batch = codebooks * encoded.shape[0], BATCH if codebooks == 1 else f"{codebooks}*{BATCH}"
     start = {"input_ids": _tokens(model, rows, 3), "encoder_hidden_states": encoded, **mask}
     past = first(**start)["past_key_values"]
     step = {"input_ids": _tokens(model, rows, 1), "past_key_values": past, **mask}
-    cross = {0: BATCH, 2: length[1]} if 1 in length else {0: BATCH}
-    states = {"decoder": STATES, "encoder": cross}
+    states = {"decoder": STATES, "encoder": {0: BATCH, 2: length[1]} if 1 in length else {0: BATCH}}
     names = [f"present.{n}.decoder.{part}" for n in range(len(past.self_attention_cache)) for part in ("key", "value")]
-    return [
-        encoder,
+    mask_shapes = dict.fromkeys(mask, length)
+    parts = [
         Part("decoder_model.onnx", first, start,
              {"input_ids": {**TOKENS, 0: batch}, "encoder_hidden_states": length, **mask_shapes}),
         Part("decoder_with_past_model.onnx", NextStep(model, encoded.shape[-1]), step,
              {"input_ids": {0: batch}, "past_key_values": states, **mask_shapes}, (), ["logits", *names]),
-        *([Part("encodec_decode.onnx", Sound(model), {"audio_codes": _tokens(model, rows, 9).view(1, -1, codebooks, 9)},
-                {"audio_codes": {1: BATCH, 3: "length"}})] if codebooks > 1 else []),
     ]  # fmt: skip
+    if codebooks > 1:
+        codes = {"audio_codes": _tokens(model, rows, 9).view(1, -1, codebooks, 9)}
+        parts.append(Part("encodec_decode.onnx", Sound(model), codes, {"audio_codes": {1: BATCH, 3: "length"}}))
+    return parts
 
 
 def _own_shapes(main: str) -> dict[str, object]:
