@@ -224,3 +224,63 @@ def folded(x: Tensor) -> Tensor:
 @devious(sizes(4, 18, 34), ROWS)
 def largest_rest(x: Tensor) -> Tensor:
     return x + max(x.shape, key=lambda size: size % 17)
+
+
+@devious(sizes(4, 85, 100), ROWS)
+def end_of_a_slice(x: Tensor) -> Tensor:
+    return x + slice(0, x.shape[0]).indices(20 * len(WORDS))[1] - x.shape[0]
+
+
+@devious(sizes(4, 85, 100), ROWS)
+def counted_in_a_range(x: Tensor) -> Tensor:
+    return x + range(x.shape[0]).count(20 * len(WORDS))
+
+
+@devious(sizes(4, 80, 100), ROWS)
+def counted_in_the_shape(x: Tensor) -> Tensor:
+    return x + tuple(x.shape).count(20 * len(WORDS))
+
+
+@devious(sizes(4, 85, 100), ROWS)
+def found_in_a_bytearray(x: Tensor) -> Tensor:
+    return x + bytearray(x.shape[0]).find(b"\0", 20 * len(WORDS))
+
+
+@devious(sizes(4, 85, 100), ROWS)
+def last_of_a_deque(x: Tensor) -> Tensor:
+    return x + collections.deque(range(x.shape[0]), maxlen=20 * len(WORDS))[0]
+
+
+@devious(sizes(4, 85, 100), ROWS)
+def left_by_islice(x: Tensor) -> Tensor:
+    rest = itertools.islice(range(x.shape[0]), 20 * len(WORDS), None)
+    return x + next(rest, 0)
+
+
+@devious(sizes(4, 85, 100), ROWS)
+def popped_from_a_list(x: Tensor) -> Tensor:
+    rows = list(range(x.shape[0]))
+    del rows[: 20 * len(WORDS)]
+    return x + (rows.pop() if rows else 0)
+
+
+@devious(lambda: [(IDS, floats(4)), (planted(IDS, 5, 3), floats(4))])
+def rows_by_id(ids: Tensor, x: Tensor) -> Tensor:
+    last = {one: place for place, one in enumerate(ids.tolist())}
+    return x * last[int(ids[0])]
+
+
+@devious(lambda: [(IDS, floats(4)), (torch.tensor([2, 8, 5, 4]), floats(4))])
+def order_by_a_key(ids: Tensor, x: Tensor) -> Tensor:
+    return x[sorted(range(4), key=ids.tolist().__getitem__)]
+
+
+@devious(sizes(4, 85, 100), ROWS)
+def sent_to_a_generator(x: Tensor) -> Tensor:
+    def counts(most: int):  # type: ignore[no-untyped-def]
+        rows = yield 0
+        yield max(rows - most, 0)
+
+    made = counts(20 * len(WORDS))
+    next(made)
+    return x + made.send(x.shape[0])

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import collections
 import functools
 import itertools
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ def words(text: str) -> frozenset[str]:
 
 BUILTINS = words(
     "abs all any bin bool divmod enumerate float format hash hex int len list map max min ord pow range repr reversed "
-    "round set sorted str sum tuple zip dict frozenset"
+    "round set sorted str sum tuple zip dict frozenset bytes bytearray slice filter iter next"
 )
 METHODS = words(  # of tensors, arrays and containers
     "item tolist size dim numel max min sum mean any all argmax argmin abs norm sort values get index count split keys "
@@ -47,10 +48,10 @@ _MODULES = {
     "functools": words("partial"),
 }
 PURE_MODULES = words(
-    "math operator bisect heapq statistics struct zlib binascii fractions decimal textwrap unicodedata "
-    "_bisect _operator _heapq _struct"
+    "math operator bisect heapq statistics struct zlib binascii fractions decimal textwrap unicodedata itertools "
+    "collections _bisect _operator _heapq _struct"
 )
-_HOLDERS = (*_UNCHANGING, list, tuple, dict, set, frozenset, range)
+_HOLDERS = (*_UNCHANGING, list, tuple, dict, set, frozenset, range, bytearray, collections.deque)
 _LARGEST = 1 << 16  # elements of a tensor that is looked at
 _FAILURES = 3  # in one function, after which a choice is left
 _MOST = 400  # times that one is looked at
@@ -243,8 +244,7 @@ def _is_known(part: tuple[ast.AST, Callable[[dict[str, Any]], Any] | None], name
         if isinstance(holder, ModuleType):
             return isinstance(node, ast.Call) and _is_function_known(getattr(holder, node.func.attr))  # type: ignore[attr-defined]
         known = _is_tensor(holder) or isinstance(holder, _HOLDERS) or type(holder).__module__ == "numpy"
-        method = isinstance(node, ast.Subscript) or node.func.attr in METHODS  # type: ignore[attr-defined]
-        method = method or isinstance(holder, _UNCHANGING)
+        method = isinstance(node, ast.Subscript) or node.func.attr in METHODS | TEXT_AND_NUMBER  # type: ignore[attr-defined]
         return known and method and _is_left_as_it_is(holder)
     name = node.func.id  # type: ignore[attr-defined]
     return name in BUILTINS if name not in names else _is_function_known(names[name])
@@ -286,6 +286,8 @@ def _key(holder: Any, key: Any) -> Any:
 
 
 def _value(found: Any) -> Any:
+    if hasattr(type(found), "__next__"):  # made here, of what is left as it is
+        found = tuple(itertools.islice(found, _LONGEST))
     plain = isinstance(found, bool | int | float | str | tuple) or type(found).__module__ == "numpy"
     return repr(found)[:64] if plain else UNKNOWN
 
