@@ -92,7 +92,7 @@ class Decisions(TorchFunctionMode):
     @property
     def quick(self) -> bool:
         """Whether the forward makes so few calls that it may be run for data and sizes of every kind."""
-        return self.calls <= _QUICK
+        return 0 < self.calls <= _QUICK  # 0 where it could not be watched
 
     def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         # A mode is off inside its own method: what this call does in turn is not recorded.

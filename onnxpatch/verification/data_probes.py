@@ -37,7 +37,6 @@ from onnxpatch.verification.probe import Maker, Probe
 _TRIES = 4  # other data tried for a branch, even beyond the budget
 _BRANCHES = 12  # inputs that take another branch
 _QUICK_BRANCHES = 40  # the same for a forward that takes no time
-_MANY = 1_000_000  # calls
 _ROWS = 3  # of constants in the code
 _PATIENCE = 6  # other data tried once each bool has been both
 _LONG_PATIENCE = 20  # and where one has not, in a forward that takes time
@@ -76,7 +75,7 @@ class DataSearch:
 
     def __init__(self, oracle: Oracle, first: Probe, example: Decisions | None) -> None:
         self.oracle, self.first, self.values = oracle, first, first.values
-        self.example = example or _nothing_seen()
+        self.example = example or Decisions()  # what is known of a forward that could not be watched
         self.signatures: set[object] = {self.example.signature}
         # Without a conversion to Python no data can take another branch, and runs that record them are saved.
         self.decides = self.example.signature != () or self.example.converts
@@ -241,13 +240,6 @@ MAKERS: tuple[Maker[DataSearch, _DataCandidate], ...] = (
 def _probe(one: _DataCandidate, answer: Answer, sizes: dict[str, int], branch: bool) -> Probe:
     exact = one.exact and (branch or one.always)
     return answer.probe(one.label, "branch" if branch else "data", sizes, one.values, exact)
-
-
-def _nothing_seen() -> Decisions:
-    """What is known of a forward that could not be watched."""
-    unknown = Decisions()
-    unknown.calls = _MANY
-    return unknown
 
 
 def _by_chance(oracle: Oracle, values: Sequence[object], outputs: Sequence[torch.Tensor | None]) -> bool:
