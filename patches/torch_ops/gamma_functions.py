@@ -97,13 +97,13 @@ def digamma(input: Tensor) -> Tensor:
     return found.to(floats(input).dtype)
 
 
-def _zeta(s: Tensor, q: Tensor) -> Tensor:
-    """Hurwitz' zeta function, the sum of (q + k)**-s, of positive q."""
-    above = q + _TERMS
-    power = torch.pow(above, -s)
-    found = torch.pow(_beside(q), -s.unsqueeze(-1)).sum(-1) + torch.pow(above, 1 - s) / (s - 1) + power / 2
+def _zeta(s: Any, q: Tensor) -> Tensor:
+    """Hurwitz' zeta function, the sum of (q + k)**-s, of positive q. s: a tensor, or 2, whose powers are products."""
+    above, several = q + _TERMS, s.unsqueeze(-1) if isinstance(s, Tensor) else s
+    power = torch.pow(1 / above, s)
+    found = torch.pow(1 / _beside(q), several).sum(-1) + torch.pow(1 / above, s - 1) / (s - 1) + power / 2
     # Of a larger s nothing is left here, and its products are beyond the floats.
-    s = s.clamp(max=1e6)
+    s = s.clamp(max=1e6) if isinstance(s, Tensor) else s
     factor = s / above
     for k, term in enumerate(_ZETA):
         found = found + term * factor * power
@@ -159,7 +159,7 @@ def polygamma(first: Any, second: Any) -> Tensor:
     if n == 1:
         # By reflection, as in eager: at its poles it is the large number that the rounded sine gives, not inf.
         below = wide < 0.5
-        found = _zeta(torch.full_like(wide, 2), torch.where(below, 1 - wide, wide))
+        found = _zeta(2, torch.where(below, 1 - wide, wide))
         near = x if x.dtype == torch.float64 else x.to(torch.float32)
         sine = torch.sin((math.pi * near).to(torch.float64))
         return torch.where(below, (math.pi / sine) ** 2 - found, found).to(floats(x).dtype)
