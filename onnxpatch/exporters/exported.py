@@ -51,6 +51,8 @@ _REMEDIES = {
     "is not supported for tensor subclasses": f"; {OUT_OF_TORCH}",
     "Tracer cannot set value trace for type": "; a scripted part gives out a number: let it return a tensor, or "
     "put the module that it was made from in its place",
+    " not in VR[": "; an operator asks for sizes that the example does not have: torch.compiler.is_compiling() leads "
+    "the model another way, so give the arguments that it makes itself in eager, such as attention_mask",
     "unhashable type: non-nested SymInt": "; a dynamic size is looked up in a dict, a set or an lru_cache: compare it "
     "with ==, or keep that dimension fixed",
     "nsupported attribute type": "; an operator takes a list of fixed numbers here, and a number computed from a size "

@@ -16,6 +16,20 @@ def test_what_others_say_is_told_with_what_to_do():
         onnxpatch.export(model, (torch.ones(4, 3),), dynamic_shapes=(({0: "b"},),), attempts="asked")
 
 
+class Masked(nn.Module):
+    """As LongT5's encoder: without a mask it makes one in eager alone."""
+
+    def forward(self, x, mask=None):
+        if mask is None and not torch.compiler.is_compiling():
+            mask = x.new_zeros((x.shape[0] + 3) // 4, 1)
+        return torch.cat([x.new_zeros(1, 1) if mask is None else mask, x.new_zeros((x.shape[0] + 3) // 4, 1)], 1)
+
+
+def test_a_size_outside_of_its_range_is_told_with_what_to_do():
+    with pytest.raises(onnxpatch.ExportError, match=r"(?s)not in VR\[.*give the arguments"):
+        onnxpatch.export(Masked().eval(), (torch.ones(21, 3),), dynamic_shapes={"x": {0: "n"}}, attempts="asked")
+
+
 class Runs(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, layer):
