@@ -279,6 +279,7 @@ NOT_MEASURED = {
     "roll-by-sizes": "one Gather for each axis, as eager copies",
     "parts-flattened": "keeps the tensor whole",
     "parts-together": "keeps the tensor whole",
+    "data-of-parameters": "writes a tensor once",
     "plain-data": "changes nothing that the graph computes",
     "repeat-by-a-size": _ONE_NODE,
     "rows-apart": "keeps the tensor whole",

@@ -115,6 +115,8 @@ def torch_function_key(function: object) -> Any | None:
     """The function that a TorchFunctionMode gets when `function` is called; None if no mode sees the call."""
     if isinstance(function, types.GetSetDescriptorType | property):
         return function.__get__
+    if isinstance(function, types.MethodWrapperType):  # of a property's setter: Tensor.data.__set__
+        return function
     if isinstance(function, _BUILTINS):
         return function if is_operator(function) else None
     # A function in C++ always asks the modes; one in Python does where torch has written that into it.
@@ -130,8 +132,9 @@ def is_operator(function: object) -> bool:
 def function_name(function: object) -> str:
     """The name of a torch function in torch; for a property (Tensor.mT), the property's."""
     name = getattr(function, "__name__", "")
-    # A TorchFunctionMode gets a property as the bound __get__ of its descriptor.
-    return getattr(getattr(function, "__self__", None), "__name__", name) if name == "__get__" else name
+    # A TorchFunctionMode gets a property as the bound __get__, or __set__, of its descriptor.
+    bound = name in ("__get__", "__set__")
+    return getattr(getattr(function, "__self__", None), "__name__", name) if bound else name
 
 
 class TraceErrorRecovery(TorchFunctionMode):

@@ -229,6 +229,8 @@ class TensorContents:
             # `tensor.data = other` leaves the object, and exchanges its storage.
             if tensor.data_ptr() != noted.data.data_ptr() or tensor.shape != noted.data.shape:
                 tensor.data = noted.data
+                # The forward computes these values at each call: what an exporter wrote is gone with its storage.
+                count_writes(tensor, noted.version)
             if noted.content is not None and (noted.written or tensor._version != noted.version):
                 with torch.no_grad():
                     noted.data.copy_(noted.content)

@@ -81,6 +81,8 @@ def resolve(path: str) -> Any | None:
             # getattr would run a lazy module's `__getattr__`, which imports.
             if type(found) is types.ModuleType:  # every plan asks for hundreds of functions
                 found = vars(found).get(part, _MISSING)
+            elif part == "__set__":  # of a property: bound to it
+                found = getattr(found, part)
             elif found is not _MISSING:
                 found = inspect.getattr_static(found, part, _MISSING)
         return _number_method(path) if found is _MISSING else found

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import op, running_model, untraced
-from onnxpatch.formulas.symbolic import function_name, keep_constant
+from onnxpatch import exporting, op, running_model, untraced
+from onnxpatch.formulas.symbolic import function_name, keep_constant, unrecorded
 
 
 def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,3 +121,36 @@ def buffer_copy(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tenso
         return NotImplemented
     input[:] = src  # a slice has a form, all of it as `...` has none
     return input
+
+
+class _Merged(torch.nn.Module):
+    """A layer with the weights of two, as networks that are trained with several branches run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.merged = (torch.nn.Linear(2, 3) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.merged.weight.data = self.one.weight + self.other.weight * 2
+        return self.merged(x)
+
+
+def _of_one_kind(function: object, both: tuple[Any, ...], kwargs: object) -> bool:
+    return isinstance(both[1], Tensor) and both[0].shape == both[1].shape and both[0].dtype == both[1].dtype
+
+
+@op(
+    "Tensor.data.__set__",
+    name="data-of-parameters",
+    why="relative error: the forward computes parameters (layer.weight.data = ...), and the file has those from before",
+    reason="relative error",
+    tries=lambda b: torch.randn(b, 2),
+    case=_Merged,
+    calls=_of_one_kind,
+)
+def data_of_parameters(instance: Tensor, value: Tensor) -> None:
+    """Gives the parameter its data, and writes the copy of it into the graph."""
+    with torch.no_grad():
+        if exporting() == "trace":
+            unrecorded(lambda: setattr(instance, "data", value.detach().clone()))
+        instance[:] = value
