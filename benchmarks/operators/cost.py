@@ -27,9 +27,9 @@ ELEMENTS = 100_000
 MOST_TIMES, MOST_MEGABYTES = 3.0, 500.0
 RESULTS = Path(__file__).parent.parent / "results" / "operators_cost.md"
 LIMITS = (
-    "`qr` passes over its matrix several times for each column in a loop; one pass alone is 4 x eager, and kernels for",
-    "int64 are above 3 x ([bare operators](operators_floors.md)). `special.zeta` computes what eager leaves out as NaN,",
-    "in float64. `kthvalue` names another of equal numbers.",
+    "`qr` passes over its matrix several times for each column in a loop; one pass alone is 4 x eager; kernels for",
+    "int64 are above 3 x ([bare operators](operators_floors.md)). `special.zeta` computes what eager leaves out as",
+    "NaN, in float64. `kthvalue` names another of equal numbers.",
 )
 _MOST_STEPS = 24
 _SECONDS = 120.0

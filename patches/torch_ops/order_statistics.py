@@ -128,6 +128,7 @@ def _known(x: Tensor) -> tuple[Tensor, ...]:
         middle,
         x.gather(1, place.unsqueeze(1)),
         torch.nanmedian(x),
+        torch.nanmedian(x.half(), 1).values,
         *of_rows,
         torch.nanquantile(x, 0.5, interpolation="nearest"),
     )
@@ -149,7 +150,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
     # Every second NaN counts as the least of all numbers, the others as the largest: the median is that of all.
     unknown = torch.isnan(input)
     number = unknown.to(torch.int32).cumsum(dim) + counted(input.shape[dim], input)
-    filled = torch.where(unknown, torch.where(number % 2 == 0, -torch.inf, torch.inf), input)
+    filled = torch.where(unknown & (number % 2 == 0), -torch.inf, torch.where(unknown, torch.inf, input))
     found, _ = _largest_of_smallest(filled, (input.shape[dim] + 1) // 2, dim)
     found = torch.where(unknown.all(dim, keepdim=True), torch.nan, found)
     # Looked for once more: the infinities that stand for NaN are sorted among the others.
