@@ -29,7 +29,7 @@ from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.results.report import Report
 from onnxpatch.settings import Exporter, Operators
-from onnxpatch.verification.eager import Flatten, lost_state
+from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 
@@ -198,7 +198,7 @@ def export(
             append(delivered.exported.path, {WRONG_AT_ZERO: json.dumps(report.wrong_at_zero)})
         size = bytes_beside(delivered.exported.path)
         out.keep(delivered.exported.path)
-        return replace(report, bytes=size, notes=[*report.notes, *lost_state(state), *out.notes])
+        return replace(report, bytes=size, notes=[*report.notes, *state.notes(), *out.notes])
 
 
 def _check_choices(attempts: str, prefer: str | None, bounds: str | None, check: bool) -> None:

@@ -27,7 +27,7 @@ from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.results.quantized_distance import closeness
 from onnxpatch.results.report import Report
-from onnxpatch.verification.eager import Flatten, lost_state
+from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.input_matching import Feed, declared_by, in_widths, match_inputs, refuse_unfitting
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
@@ -133,7 +133,7 @@ def verify(
     report = Report(
         str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, compare=close,
         versions=versions(),
-        notes=[*notes, *_notes(graph, feed, model, inputs), *lost_state(state)],
+        notes=[*notes, *_notes(graph, feed, model, inputs), *state.notes()],
         bounds=limits.words, bytes=bytes_of(file),
     )  # fmt: skip
     found = run(graphs, feed, reference, report, conditions=conditions, progress=shown(progress), limits=limits)

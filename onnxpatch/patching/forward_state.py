@@ -176,6 +176,12 @@ class Snapshot:
         """Names of parameters and buffers that were written and cannot be put back."""
         return self._tensors.lost()
 
+    def notes(self) -> list[str]:
+        """A note for the report where something is lost."""
+        names, more = ", ".join(self.lost()[:3]), f" and {len(self.lost()) - 3} more" if len(self.lost()) > 3 else ""
+        note = f"the forward writes into {names}{more}, which could not be put back: reload the weights"
+        return [note] if names else []
+
 
 @dataclass
 class _Tensor:

@@ -106,7 +106,7 @@ def _neighbours(dim: DynamicDim, before: int, after: int) -> Iterator[Wish]:
 def mentioned_sizes(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     """Probes beyond the numbers in the code, and at the keys by which the model looks something up."""
     largest = max(dim.size for dim in oracle.dims)
-    beyond = [n for n in map(_beyond, _unrecorded(oracle, example)) if largest < n <= _LARGEST]
+    beyond = [n for one in _unrecorded(oracle, example) if largest < (n := math.floor(one) + 1) <= _LARGEST]
     most = 2 * _MOST if example.quick else _MOST
     # The usual search reaches about three times the example by itself.
     far = [n for n in beyond if n > 3 * largest][:most]
@@ -144,10 +144,6 @@ def _groups(oracle: Oracle) -> Iterator[list[str]]:
     """The dimensions inside, such as height and width; those outside, such as the batch."""
     inner = [dim.name for dim in oracle.dims if any(axis for _, axis, _ in dim.places)]
     yield from filter(None, (inner, [dim.name for dim in oracle.dims if dim.name not in inner]))
-
-
-def _beyond(constant: float) -> int:
-    return math.floor(constant) + 1
 
 
 MAKERS: tuple[Maker[_Seen, Probe], ...] = (

@@ -283,12 +283,3 @@ def _uncompiled() -> AbstractContextManager[None]:
     """What torch.compile made runs as it was written: the reference is eager, and no size is compiled for itself."""
     # Before torch._dynamo is imported, which takes two seconds, nothing can have been compiled.
     return _EAGER.held() if "torch._dynamo" in sys.modules else nullcontext()
-
-
-def lost_state(state: Snapshot) -> list[str]:
-    """Notes for the report on tensors that a forward wrote into and that could not be restored."""
-    lost = state.lost()
-    if not lost:
-        return []
-    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-    return [f"the forward writes into {', '.join(lost[:3])}{more}, which could not be put back: reload the weights"]

@@ -145,7 +145,7 @@ def steered(values: Sequence[Any], example: Decisions, watch: Watch) -> Iterator
     floats = [i for i, v in enumerate(values) if is_float(v) and not is_mask(v)]
     factors = dict.fromkeys(_factor(a, b, equality) for _, a, b, equality in apart)
     for factor in filter(None, factors if floats else ()):
-        yield f"times {factor:.3g}", [v * factor if i in floats else v for i, v in enumerate(values)]
+        yield f"times {factor:.3g}", _multiplied(values, floats, factor)
     for label, direction in _directions(values, floats).items():
         watched = watch(direction(1.0, 1.0))
         near = watched.compared if watched is not None else ()
@@ -177,6 +177,10 @@ def _directions(values: Sequence[Any], floats: Sequence[int]) -> dict[str, Direc
     for some, label in ((floats, "shifted"), *(([i], f"input {i} shifted") for i in floats[:2] if floats[1:])):
         found[label] = functools.partial(_shifted, values, some)
     return found
+
+
+def _multiplied(values: Sequence[Any], which: Sequence[int], factor: float) -> list[Any]:
+    return [v * factor if i in which else v for i, v in enumerate(values)]
 
 
 def _shifted(values: Sequence[Any], which: Sequence[int], by: float, times: float) -> list[Any]:

@@ -50,7 +50,9 @@ def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> li
 
     first: the example with eager's answer. decisions: the branches that eager takes at the example.
     """
-    probes = [first, *_other_data(oracle), *DataSearch(oracle, first, decisions).probes()]
+    # If the example alone fills the budget, other sizes bring other values.
+    other = oracle.other_data if not oracle.dims or oracle.affords_the_example else None
+    probes = [first, *filter(None, [other]), *DataSearch(oracle, first, decisions).probes()]
     most = oracle.budget.probes
     if most > _SIZES:
         probes += _magnitudes(oracle, first)
@@ -88,12 +90,6 @@ def _moving(oracle: Oracle, dim: DynamicDim) -> Probe | None:
             if size > 1 and (probe := oracle.at(dict.fromkeys(names, size), must=True)):
                 return probe
     return None
-
-
-def _other_data(oracle: Oracle) -> list[Probe]:
-    """A probe with other values; none if the example alone fills the budget, since other sizes bring other values."""
-    probe = oracle.other_data if not oracle.dims or oracle.affords_the_example else None
-    return [probe] if probe else []
 
 
 def _magnitudes(oracle: Oracle, first: Probe) -> Iterator[Probe]:

@@ -232,14 +232,18 @@ def _by_lines(function: Function, nodes: Sequence[ast.AST], ran: Collection[int]
             for case in _left_out(node.cases, ran):
                 yield _side(function, (node.subject,), case.body[0], f"case {_text(case.pattern)}", node.subject)
         elif isinstance(node, ast.Try) and _ran(node.body, ran):
-            # Whatever computes with an input may raise for another one.
-            parts = (part for body in node.body for part in ast.walk(body))
-            may = tuple(part for part in parts if isinstance(part, ast.Call | ast.Subscript))
-            for handler in _left_out(node.handlers, ran) if may else ():
-                said = f"{_text(handler.type)} is raised" if handler.type is not None else "an error is raised"
-                yield _side(function, may, handler, said, may[0])
+            yield from _not_raised(function, node, ran)
         elif isinstance(node, ast.For) and node.lineno in ran and _left_out([node], ran):
             yield _side(function, (node.iter,), node, f"{_text(node.iter)} has anything", node.iter)
+
+
+def _not_raised(function: Function, node: ast.Try, ran: Collection[int]) -> Iterator[_Side]:
+    """The handlers that did not run: whatever computes with an input may raise for another one."""
+    parts = (part for body in node.body for part in ast.walk(body))
+    may = tuple(part for part in parts if isinstance(part, ast.Call | ast.Subscript))
+    for handler in _left_out(node.handlers, ran) if may else ():
+        said = f"{_text(handler.type)} is raised" if handler.type is not None else "an error is raised"
+        yield _side(function, may, handler, said, may[0])
 
 
 def _left_out(ways: Sequence[_Way], ran: Collection[int]) -> list[_Way]:
