@@ -108,7 +108,8 @@ def _flat(x: Tensor) -> Tensor:
 def symbolic_product(original: Callable[..., Tensor], values: object) -> object:
     """Keeps `x.shape[1:3].numel()` symbolic, and `numpy.prod(x.shape[1:3])` under trace: dynamo does that by itself."""
     numbers = list(values) if isinstance(values, tuple | list) else []
-    if not any(map(symbolic, numbers)):
+    traced = any(isinstance(number, Tensor) for number in numbers)
+    if not any(map(symbolic, numbers)) or not (traced or original.__name__ == "numel"):
         return NotImplemented
     return functools.reduce(operator.mul, numbers)
 
