@@ -38,10 +38,10 @@ from onnxpatch.versions import versions
 _HOMES = (data_probes, decided_sizes)
 MAKERS = [maker.name for home in _HOMES for maker in home.MAKERS]
 OTHERS: dict[str, tuple[ModuleType, str, Any]] = {
-    "any other size": (reference, "size_probes", lambda oracle: ()),
-    "magnitudes": (reference, "_magnitudes", lambda *_: ()),
-    "unmoved dimensions": (reference, "_unmoved", lambda *_: ()),
-    "constants of the code": (numbers_in_code, "_loaded", lambda *_: ()),
+    "any other size": (reference, "size_probes", lambda oracle: iter(())),
+    "magnitudes": (reference, "_magnitudes", lambda *_: iter(())),
+    "unmoved dimensions": (reference, "_unmoved", lambda *_: iter(())),
+    "constants of the code": (numbers_in_code, "_loaded", lambda *_: iter(())),
     "sizes by the names of attributes": (numbers_in_code, "_named", lambda *_: Counter()),
 }
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 CPU = ("CPUExecutionProvider",)
+_COPYING = ("ConstantFolding", "NchwcTransformer")  # optimizers that write weights anew
 _LONGEST = 10_000  # characters of an error that are read: names in a file may be megabytes
 _BOILERPLATE = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _RUNNING = re.compile(r"Non-zero status code returned while running (?P<op>\S+) node\. Name: ?'(?P<name>[^']*)' ")
@@ -109,7 +110,7 @@ def open_session(
     _check_providers(wanted, onnxruntime.get_available_providers())
     # enable_fallback=0: it would start again on other providers after an error, and only print that.
     session = onnxruntime.InferenceSession(
-        model, options or quiet_options(), providers=wanted, enable_fallback=0, disabled_optimizers=without
+        model, options or quiet_options(), providers=wanted, enable_fallback=0, disabled_optimizers=list(without)
     )
     if wanted and _name(wanted[0]) not in session.get_providers():  # it warns, and goes on with the CPU
         raise InputError(
@@ -120,17 +121,19 @@ def open_session(
 
 
 def _open_mapped(path: str, options: SessionOptions) -> InferenceSession:
-    """A session on the CPU that maps the weights of a large file. What it would make of them for its kernels, the same
-    values in another order, is not made: that is a copy of all of them. Nor are weights transposed once (by the folding
-    of constants), which takes two copies of an embedding that is the last layer too: a matrix product reads it as it
-    is."""
+    """A session on the CPU that maps the weights of a large file.
+
+    What onnxruntime would make of them for its kernels, the same values in another order, is not made: that is a copy
+    of all of them. It packs those of products, blocks those of convolutions, and transposes an embedding that is the
+    last layer too.
+    """
     options.add_session_config_entry("session.disable_prepacking", "1")
     model: str | bytes = path
     if is_large(path):  # else they are in files of their own, which are mapped in any case
         folder = str(Path(path).resolve().parent)
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
         model = without_weights(path)
-    return open_session(model, None, options, ["ConstantFolding"])
+    return open_session(model, None, options, _COPYING)
 
 
 def _check_providers(wanted: Sequence[Provider], available: Sequence[str]) -> None:
