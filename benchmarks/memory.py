@@ -3,7 +3,7 @@
     python -m benchmarks.memory [--megabytes 1000] [--kits KIT ...] [--out FILE]
 
 Each export runs in a process of its own, which makes a model of linear layers, with buffers of 64 MB. Another process
-reads /proc/PID/smaps_rollup, of the whole tree of processes, for a tenth of the time: the anonymous pages. The
+reads /proc/PID/smaps_rollup, of the whole tree of processes, a third of the time: the anonymous pages. The
 pages of a file that is mapped and read are no cost, since the system takes them back when it needs them. What the
 process had before the model was made (torch, onnx and onnxruntime imported) is taken off. Linux only.
 """
@@ -112,7 +112,7 @@ def watched(arguments: Sequence[str]) -> tuple[list[str], int] | None:
             while not ended.wait(pause):
                 began = time.perf_counter()
                 most[0] = max(most[0], private(child.pid))
-                pause = max(0.005, 10 * (time.perf_counter() - began))  # a reading holds the child's memory up
+                pause = max(0.005, 2 * (time.perf_counter() - began))  # a reading holds the child's memory up
 
         watcher = threading.Thread(target=watch)
         watcher.start()
