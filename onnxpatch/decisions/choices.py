@@ -47,7 +47,8 @@ def choices(source: Source) -> dict[int, list[Choice]]:
     """By line: what is chosen there, in a function and in the lambdas and comprehensions inside of it."""
     found: dict[Place, Choice] = {}
     # What a condition asks is known; what is checked or said, the output does not depend on.
-    apart = [*source.tests, *(node for node in source.nodes if _only_says(node))]
+    messages = (node.msg for node in source.nodes if isinstance(node, ast.Assert) and node.msg is not None)
+    apart = [*source.tests, *messages, *(node for node in source.nodes if _only_says(node))]
     passed_over = {part for node in apart for part in ast.walk(node)}
     asked = {test.id for test in source.tests if isinstance(test, ast.Name)}
     for node in source.nodes:
