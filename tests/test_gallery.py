@@ -47,4 +47,4 @@ def test_the_run_is_right_again(name: str, tmp_path: Path, monkeypatch: pytest.M
         pytest.skip(f"{library} is not installed")
     monkeypatch.setattr(record_gallery, "PAGES", tmp_path / "pages")
     run = record_gallery.record(ENTRIES[name], tmp_path)
-    assert run["code"] == 0 and "right " in str(run["output"])
+    assert run["code"] == 0 and re.search(r"\bright\b", str(run["output"]))
