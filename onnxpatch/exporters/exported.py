@@ -6,6 +6,7 @@ The explanation is one paragraph: the first cause, the module, and the user's li
 from __future__ import annotations
 
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ class Exported:
 
 def export(request: ExportRequest, path: Path) -> Exported:
     """Call the exporter that the request names. Raises ExportError with the reason, module and line if it fails."""
+    handled = sys.exc_info()[1]  # by the caller, who may export in an `except` block
     try:
         # torch prints graphs and advice on its own debug switches: the error says what matters.
         quiet = quiet_torch(asked=bool(request.options.get("verbose")))
@@ -103,6 +105,9 @@ def export(request: ExportRequest, path: Path) -> Exported:
     except Exception as error:
         if (full := without_room(error)) is not None:  # no other attempt has more
             raise full from None
+        # Python makes it the context of what is raised here, and it would be taken for the root of that.
+        for one in error_chain(error):
+            one.__context__ = None if one.__context__ is handled else one.__context__
         raise ExportError(explained(error, request.model, request.exporter)) from error
 
 

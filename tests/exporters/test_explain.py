@@ -71,3 +71,16 @@ def test_an_autograd_function_may_read_parameters():
     report = onnxpatch.export(Reversible().eval(), (torch.ones(4, 3),), dynamic_shapes=({0: "b"},), exporter="trace",
                               attempts="asked")  # fmt: skip
     assert report.ok and torch.autograd.Function.apply.__func__.__name__ == "apply" and Runs.apply.__self__ is Runs
+
+
+def test_what_the_caller_handles_is_not_the_reason() -> None:
+    class Wide(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.eig(x).eigenvalues.real
+
+    try:
+        raise KeyError("of the caller")
+    except KeyError as handled:
+        with pytest.raises(onnxpatch.ExportError) as refused:
+            onnxpatch.export(Wide().eval(), torch.randn(3, 3), exporter="trace")
+        assert "of the caller" not in str(refused.value) and handled.__context__ is None
