@@ -96,3 +96,12 @@ def error_chain(error: BaseException) -> list[BaseException]:
         chain.append(current)
         current = current.__cause__ or (None if current.__suppress_context__ else current.__context__)
     return chain
+
+
+def cut_off(error: BaseException, handled: BaseException | None) -> None:
+    """Take what the caller was handling (`sys.exc_info()[1]` at the start) off the chain of an error that came later.
+
+    Python makes it the context of the first error raised while it is handled, whose root it would be taken for.
+    """
+    for one in error_chain(error):
+        one.__context__ = None if one.__context__ is handled else one.__context__

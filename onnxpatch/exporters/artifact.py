@@ -16,6 +16,7 @@ import io
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from onnxpatch.errors import InputError, error_chain
+from onnxpatch.errors import InputError, cut_off, error_chain
 
 _NAME = 60  # characters of a long path in a message
 _NO_ROOM = errno.ENOSPC, errno.EDQUOT, errno.EFBIG
@@ -175,6 +176,7 @@ class OutFile:
         self._lock: Lock | None = None
 
     def __enter__(self) -> OutFile:
+        self._handled = sys.exc_info()[1]  # by the caller: it may be another full disk
         # In the same folder, since a move within one file system is atomic. /dev, say, is no place for a folder.
         beside = self._target.file.parent if self._target and not self._target.through else None
         place = str(beside or tempfile.gettempdir())
@@ -222,7 +224,10 @@ class OutFile:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._drop()
-        if error is not None and (full := without_room(error)) is not None and self._folder is not None:
+        if error is None:
+            return
+        cut_off(error, self._handled)
+        if (full := without_room(error)) is not None and self._folder is not None:
             raise InputError(
                 f"the file cannot be written in {self._folder.parent} ({full.strerror}): choose another place"
             ) from None

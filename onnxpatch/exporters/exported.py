@@ -18,7 +18,7 @@ import torch
 from onnxpatch._torch import relied_on
 from onnxpatch._torch.exporters import parts_in_modes, scripted_parts
 from onnxpatch._torch.one_export import one_export, quiet_torch
-from onnxpatch.errors import BranchError, ExportError, InputError, OnnxpatchError, error_chain
+from onnxpatch.errors import BranchError, ExportError, InputError, OnnxpatchError, cut_off, error_chain
 from onnxpatch.exporters.artifact import without_room
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.messages.text import relative
@@ -103,11 +103,9 @@ def export(request: ExportRequest, path: Path) -> Exported:
     except InputError:
         raise
     except Exception as error:
+        cut_off(error, handled)
         if (full := without_room(error)) is not None:  # no other attempt has more
             raise full from None
-        # Python makes it the context of what is raised here, and it would be taken for the root of that.
-        for one in error_chain(error):
-            one.__context__ = None if one.__context__ is handled else one.__context__
         raise ExportError(explained(error, request.model, request.exporter)) from error
 
 

@@ -121,7 +121,7 @@ class Eager:
         self.limits: tuple[float, float] = (math.inf, math.inf)  # of one run: bytes, calls of operators
         self.run = CountedRun()  # the last one
         self.peak = self.example_bytes = 0  # the most bytes that a run took, and the example
-        self.watched: Any = None  # the output of the last run of `decisions`
+        self.watched: Any = None  # the example's output in the run of `operations`
         self._state = state or Snapshot(model, *inputs.objects())
         own = addresses(model)
         self.sides = SidesTaken(lambda value: isinstance(value, torch.Tensor) and address(value) in own, unseen)
@@ -196,7 +196,8 @@ class Eager:
             # First without watched sizes, then without watched numbers too.
             return self.decisions(values, numbers=sizes, answered=answered)  # some code accepts no subclass of int
         self.draws |= watch.draws
-        self.watched = raw
+        if not answered:
+            self.watched = raw
         return watch if error is None else None
 
     def operations(self, values: Sequence[Any], sizes: bool) -> tuple[float, Decisions | None]:

@@ -1,5 +1,8 @@
 """Errors in words of other libraries are told with what to do, or no longer raised."""
 
+import errno
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -84,3 +87,13 @@ def test_what_the_caller_handles_is_not_the_reason() -> None:
         with pytest.raises(onnxpatch.ExportError) as refused:
             onnxpatch.export(Wide().eval(), torch.randn(3, 3), exporter="trace")
         assert "of the caller" not in str(refused.value) and handled.__context__ is None
+
+
+def test_a_full_disk_that_the_caller_handles_is_not_said_again(tmp_path: Path) -> None:
+    try:
+        raise OSError(errno.ENOSPC, "No space left on device")
+    except OSError:
+        with pytest.raises(onnxpatch.ExportError):
+            onnxpatch.export(
+                Computes(torch.linalg.eig).eval(), torch.randn(3, 3), tmp_path / "m.onnx", exporter="trace"
+            )
