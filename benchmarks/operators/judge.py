@@ -21,7 +21,7 @@ from onnxpatch.onnxfile.runtimes import interface
 from onnxpatch.results.checks import Checked
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.undetermined import judged
+from onnxpatch.verification.runner import judged
 
 Answer = dict[str, Any]
 TOLERANCE = 1e-3

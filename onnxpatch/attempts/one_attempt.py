@@ -115,9 +115,10 @@ def _proven(
         if not forget_merged_sizes(exported.path) and not _cast_around(exported, refused[0], started, shared):
             break
         report = _compared(attempt, exported, reference, started, shared)
-    if report.wrong and exported.refusal is not None:
-        raise ExportError(explained(exported.refusal, shared.request.model, attempt.exporter)) from exported.refusal
-    report.raise_unless_right("" if shared.several or attempt.branches else _hint(reference.decisions))
+    if report.wrong:
+        if exported.refusal is not None:
+            raise ExportError(explained(exported.refusal, shared.request.model, attempt.exporter)) from exported.refusal
+        report.raise_unless_right("" if shared.several or attempt.branches else _hint(reference.decisions))
     return report
 
 

@@ -38,8 +38,7 @@ from onnxpatch.results.checks import Checked
 from onnxpatch.verification.eager import Eager, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.runner import check_at
-from onnxpatch.verification.undetermined import judged
+from onnxpatch.verification.runner import check_at, judged
 
 # The model, for a probe at which a difference that eager does not determine is no error; else None.
 Excusing = Callable[[Probe], Eager | None]

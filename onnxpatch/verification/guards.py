@@ -40,12 +40,13 @@ class Guard:
 
     def holds(self, sizes: dict[str, int]) -> bool | None:
         """Whether the condition is true at these sizes; None if it cannot be evaluated."""
-        if any(name not in sizes for _, name in self.symbols):
+        if not sizes.keys() >= set(self.dimensions):
             return None
-        return self._compiled(*(sizes[name] for _, name in self.symbols))
+        return self.holds_at(*(sizes[name] for name in self.dimensions))
 
     @functools.cached_property
-    def _compiled(self) -> Callable[..., bool | None]:
+    def holds_at(self) -> Callable[..., bool | None]:
+        """The same as a compiled function of the sizes of `dimensions`, in their order."""
         return compiled_condition(self.condition, [symbol for symbol, _ in self.symbols])
 
 
@@ -117,11 +118,11 @@ def _breaking(guard: Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
     # Evaluating a guard is cheap, running eager is not: filter the grid by the guard first, then ask for few sizes.
     example = {dim.name: dim.size for dim in search.dims}
     grids = [_around(dim, search)[: _WIDTH[len(mine)]] for dim in mine]
-    broken = []
-    for sizes in itertools.product(*grids):
-        wish = {**example, **dict(zip(guard.dimensions, sizes, strict=True))}
-        if guard.holds(wish) is False:
-            broken.append(wish)
+    broken = [
+        {**example, **dict(zip(guard.dimensions, sizes, strict=True))}
+        for sizes in itertools.product(*grids)
+        if guard.holds_at(*sizes) is False
+    ]
     for wish in sorted(broken, key=lambda w: _far(w, example))[:tries]:
         probe = search.at(wish, kind="guard", far=True)
         if probe:

@@ -210,21 +210,9 @@ _TIED = (
 Outputs = Sequence[torch.Tensor | None]
 
 
-def judged(
-    head: Checked, names: Sequence[str], found: Sequence[object], probe: Probe, eager: Eager | None, tolerance: float
-) -> Checked:
-    """`head` with the comparison of a graph's outputs (`found`) and its verdict.
-
-    Unsteady with the reason where eager determines none of the wrong outputs; right where they are those of eager with
-    its equal values in another order. Another shape or dtype is never excused. eager: None to excuse nothing.
-    """
-    outputs = compare_all(names, probe.expected, found, tolerance)
-    wrong = any(output.reason for output in outputs)
-    check = replace(head, outputs=tuple(outputs), status="wrong" if wrong else "right")
-    return _excused(check, found, probe, eager, tolerance) if wrong and eager is not None else check
-
-
-def _excused(check: Checked, found: Sequence[object], probe: Probe, eager: Eager, tolerance: float) -> Checked:
+def excused(check: Checked, found: Sequence[object], probe: Probe, eager: Eager, tolerance: float) -> Checked:
+    """A check with wrong outputs (`found`): unsteady with the reason where eager determines none of them; right where
+    they are those of eager with its equal values in another order. Another shape or dtype is never excused."""
     wrong = {i: output for i, output in enumerate(check.outputs) if not output.ok}
     if any(output.first_index is None for output in wrong.values()):
         return check

@@ -74,9 +74,7 @@ def untried(sides: SidesTaken, probes: Sequence[Probe]) -> list[Untried] | None:
     None where they are not known: nothing was recorded, or the model's code is nested too deeply to be read.
     """
     try:
-        if sides.able:
-            return _untried(sides, probes) if sides.functions else []  # [] where torch's own layers are all that ran
-        return None
+        return _untried(sides, probes) if sides.able else None
     except RecursionError:  # a generated sum of a thousand terms
         return None
 

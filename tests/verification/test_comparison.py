@@ -15,7 +15,7 @@ from onnxpatch.results.report import Report
 from onnxpatch.verification.comparison import compare, compare_all
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.undetermined import judged
+from onnxpatch.verification.runner import judged
 
 
 def test_right_within_tolerance_and_wrong_beyond() -> None:

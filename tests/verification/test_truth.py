@@ -19,7 +19,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.graph import drawing
 from onnxpatch.results.checks import Checked
 from onnxpatch.results.report import Report
-from onnxpatch.verification import undetermined
+from onnxpatch.verification import runner
 from onnxpatch.verification.decided_sizes import distinguishing_sizes
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
@@ -191,9 +191,7 @@ def wrong_by(model: nn.Module, x: torch.Tensor, shift: Any, exact: bool = False)
     expected = eager.ask([x]).outputs or ()
     found = [shift(one).numpy() for one in expected if one is not None]
     head = Checked("onnxruntime", "example", "example", {})
-    return undetermined.judged(
-        head, ["y"], found, Probe("example", "example", {}, [x], expected, exact=exact), eager, 1e-3
-    )
+    return runner.judged(head, ["y"], found, Probe("example", "example", {}, [x], expected, exact=exact), eager, 1e-3)
 
 
 class Hilbert(nn.Module):
