@@ -29,10 +29,10 @@ import onnxpatch
 from benchmarks import forked
 from benchmarks.verdict_subjects import Subject, devious
 from benchmarks.verdicts import LIMIT, RESULTS, truth
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.process import undone
 from onnxpatch.verification import data_probes, decided_sizes, numbers_in_code, reference
-from onnxpatch.versions import versions
 
 # The rows of makers, and what else makes probes or reads constants, each with what stands in its place.
 _HOMES = (data_probes, decided_sizes)

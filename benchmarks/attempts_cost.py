@@ -20,7 +20,7 @@ import torch
 
 import onnxpatch
 from benchmarks.quiet import quiet
-from onnxpatch.versions import versions
+from onnxpatch.onnxfile.metadata import versions
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "three_attempts.py"
 ONE_BY_ONE: tuple[dict[str, Any], ...] = (

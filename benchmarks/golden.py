@@ -36,7 +36,7 @@ from benchmarks.golden_models import MODELS
 from benchmarks.node_list import NodeList, digest
 from benchmarks.quiet import quiet
 from onnxpatch.errors import OnnxpatchError
-from onnxpatch.versions import versions as installed
+from onnxpatch.onnxfile.metadata import versions as installed
 
 RECORD = Path(__file__).parents[1] / "tests" / "golden"
 PARTS = ("trace", "dynamo", "script", "models")

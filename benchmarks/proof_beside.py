@@ -24,7 +24,7 @@ import torch
 import onnxpatch
 from benchmarks import case as families
 from benchmarks import forked
-from onnxpatch.versions import versions
+from onnxpatch.onnxfile.metadata import versions
 
 RESULTS = Path(__file__).parent / "results"
 MODELS = (

@@ -30,8 +30,8 @@ import torch
 import onnxpatch
 from benchmarks import forked, torchvision_ops
 from benchmarks.quiet import quiet
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.prove import prove, prove_under
-from onnxpatch.versions import versions
 
 
 def environment(name: str) -> dict[str, Any]:

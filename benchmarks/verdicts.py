@@ -33,11 +33,11 @@ from benchmarks.verdict_subjects import Subject, devious, of_family, small
 from onnxpatch.errors import RunError
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.graph import drawing
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.verification.comparison import NON_FINITE, compare_all
 from onnxpatch.verification.eager import Eager, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
-from onnxpatch.versions import versions
 
 RESULTS = Path(__file__).parent / "results"
 Row = tuple[str, ...]

@@ -12,8 +12,6 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from onnxpatch.versions import ONNXPATCH
-
 if TYPE_CHECKING:
     from onnxpatch._torch import exporting
     from onnxpatch.control_flow.optional_outputs import optional_output
@@ -38,6 +36,7 @@ if TYPE_CHECKING:
     from onnxpatch.generation.export import export_generation
     from onnxpatch.generation.session import GenerationSession
     from onnxpatch.loops import each, scan, while_loop
+    from onnxpatch.onnxfile.metadata import __version__ as __version__
     from onnxpatch.onnxfile.runtimes.interface import Runtime
     from onnxpatch.patched import Patched, patch_model, patched
     from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
@@ -54,7 +53,6 @@ if TYPE_CHECKING:
     from onnxpatch.settings import Settings
     from onnxpatch.verify import verify
 
-__version__ = ONNXPATCH
 logging.getLogger("onnxpatch").addHandler(logging.NullHandler())  # what it logs is for those who ask
 
 _HOMES = {
@@ -80,6 +78,7 @@ _HOMES = {
     "formulas.einops.rearrange": ("CustomRearrange",),
     "generation.export": ("export_generation",),
     "generation.session": ("GenerationSession",),
+    "onnxfile.metadata": ("__version__",),
     "onnxfile.runtimes.interface": ("Runtime",),
     "loops": ("each", "scan", "while_loop"),
     "patched": ("Patched", "patch_model", "patched"),

@@ -25,6 +25,7 @@ from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_number
 from onnxpatch.messages.text import shown
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.patching.fingerprints import fingerprint
 from onnxpatch.patching.forward_state import process_state_kept
 from onnxpatch.patching.registry import REGISTRY, Registry
@@ -32,7 +33,6 @@ from onnxpatch.results.checks import AttemptResult
 from onnxpatch.results.diagnosis import Culprit, Diagnosis
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
-from onnxpatch.versions import versions
 
 
 def doctor(

@@ -21,11 +21,11 @@ from typing import Any, Literal, TypedDict
 from onnxpatch._torch.operator_tables import tested_operators
 from onnxpatch._torch.relied_on import RELIED_ON, Api, find, is_there
 from onnxpatch.messages.text import table
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.patching.fingerprints import KnownBody, fingerprint, marked_lines, outline
 from onnxpatch.patching.op_rows import spellings
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.patching.when import ANY_TORCH_FUNCTION, resolve
-from onnxpatch.versions import versions
 
 
 class _Known(TypedDict):

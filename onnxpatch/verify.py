@@ -22,6 +22,7 @@ from onnxpatch.onnxfile import metadata
 from onnxpatch.onnxfile.graph import narrowed
 from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.mapped_weights import bytes_of
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
@@ -32,7 +33,6 @@ from onnxpatch.verification.input_matching import Feed, declared_by, in_widths, 
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Limits, declared_limits, run
-from onnxpatch.versions import versions
 
 _log = logging.getLogger("onnxpatch")
 

@@ -24,7 +24,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.versions import versions
+from onnxpatch.onnxfile.metadata import versions
 
 TABLE = Path(__file__).parent / "durations.txt"
 LIMIT, LONGEST = 0.4, 1.5

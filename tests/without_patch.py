@@ -25,10 +25,10 @@ import onnxpatch
 from benchmarks import torchvision_ops
 from benchmarks.quiet import quiet
 from onnxpatch.diagnosis.proof_trial import ProofTrial, tried
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.patching.proof import Proof
 from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Exporter
-from onnxpatch.versions import versions
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 CASES = ("onnxpatch.patches", "onnxpatch.formulas", "onnxpatch.patching.op_rows", "tests")

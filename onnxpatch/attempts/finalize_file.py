@@ -24,16 +24,14 @@ from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import metadata, output_structure
 from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
-from onnxpatch.onnxfile.int64_extremes import compare_extremes
+from onnxpatch.onnxfile.exact_values import EXTREMES, compare_extremes, write_small_sigmoids
 from onnxpatch.onnxfile.metadata import stamp
 from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms, sum_residuals
 from onnxpatch.onnxfile.output_structure import wants_optionals, write_optionals
 from onnxpatch.onnxfile.runtime_forms import write_as_nodes
-from onnxpatch.onnxfile.small_sigmoids import write_small_sigmoids
 from onnxpatch.patched import Patched
 from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Operators
-from onnxpatch.versions import versions
 
 
 def finalize_file(exported: Exported, patched: Patched, call: str) -> Exported:
@@ -55,18 +53,17 @@ def finalize_file(exported: Exported, patched: Patched, call: str) -> Exported:
 
 def _named(exported: Exported, operators: Operators) -> list[str]:
     """Give what the model writes out in small operations its node; what to say of it."""
-    path, program, found = exported.path, exported.program, {}
-    # The file is read and written again only for what may be in it: dynamo's program says so at once.
-    there = {node.op_type for node in program.model.graph} if program is not None else None
-    if (operators == "onnxruntime" or exported.request.opset >= ATTENTION) and (there is None or "Softmax" in there):
+    path, has, found = exported.path, exported.may_have, {}
+    # The file is read and written again only for what may be in it.
+    if (operators == "onnxruntime" or exported.request.opset >= ATTENTION) and has("Softmax"):
         found["attention"] = name_attention(path, operators)
-    if there is None or not there.isdisjoint(FOUND_BY):
+    if has(*FOUND_BY):
         found["normalization"] = name_norms(path)
     said = {"attention": "one node for each attention", "normalization": "one kernel for each normalization"}
     notes = [f"{said[what]} that the model writes out: {count}" for what, count in found.items() if count]
-    if compared := compare_extremes(path):
+    if has(*EXTREMES) and (compared := compare_extremes(path)):
         notes.append(f"extremes of int64 written as comparisons: {compared}")
-    if spelled := write_small_sigmoids(path):
+    if has("Log") and has("Sigmoid") and (spelled := write_small_sigmoids(path)):
         notes.append(f"sigmoids below a logarithm written as 1 / (1 + exp(-x)): {spelled}")
     return notes
 
@@ -115,7 +112,7 @@ def _stamped(exported: Exported, patched: Patched, call: str) -> list[dict[str, 
     acted = {row["patch"] for row in rows}
     code = digest(patch for patch in patched.plan.patches() if patch.name in acted)
     request = exported.request
-    stamp(exported.path, request.exporter, rows, code, versions(), call, metadata.call_entry(request.call_names()))
+    stamp(exported.path, request.exporter, rows, code, call, metadata.call_entry(request.call_names()))
     return rows
 
 

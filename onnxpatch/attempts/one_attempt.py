@@ -25,6 +25,7 @@ from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.text import told_when_late
 from onnxpatch.onnxfile.limits import TimeLimit, limited
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.runtime_forms import cast_what_is_refused, compute_in_float32, forget_merged_sizes
 from onnxpatch.onnxfile.runtimes.interface import Provider
@@ -39,7 +40,6 @@ from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, fixed_limits, run
-from onnxpatch.versions import versions
 
 _MOST_LINES = 3  # that the hint about branches names
 _LARGER = (3, 2)  # sizes to trace at instead of 1

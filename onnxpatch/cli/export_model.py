@@ -64,8 +64,8 @@ from onnxpatch.cli.show import (
     print_result,
 )
 from onnxpatch.errors import InputError, OnnxpatchError, VerificationError
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.results.checks import EXPORTING, AttemptResult, Checked
-from onnxpatch.versions import versions
 
 if TYPE_CHECKING:
     import torch

@@ -27,8 +27,8 @@ from onnxpatch.cli.options import (
 )
 from onnxpatch.cli.show import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.errors import InputError
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.settings import Settings
-from onnxpatch.versions import versions
 
 if TYPE_CHECKING:
     from onnxpatch.diagnosis.operator_support import Operator

@@ -5,6 +5,7 @@ The explanation is one paragraph: the first cause, the module, and the user's li
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import textwrap
@@ -81,6 +82,18 @@ class Exported:
     notes: Sequence[str] = ()
     flatten: Callable[[Any], Sequence[Any]] | None = None
     refusal: Exception | None = None
+
+    def may_have(self, *operators: str) -> bool:
+        """Whether one of these ONNX operators may be in the file: dynamo's program says so without a look into it."""
+        return self._operators is None or not self._operators.isdisjoint(operators)
+
+    @functools.cached_property
+    def _operators(self) -> set[str] | None:
+        if self.program is None:
+            return None
+        from onnxscript import ir
+
+        return {node.op_type for node in ir.traversal.RecursiveGraphIterator(self.program.model.graph)}
 
 
 def export(request: ExportRequest, path: Path) -> Exported:

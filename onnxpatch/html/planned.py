@@ -17,11 +17,11 @@ import torch
 
 from onnxpatch.inputs.modules import modules
 from onnxpatch.messages.text import counted
+from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.patching.plan import Plan, Swap
 from onnxpatch.patching.registry import Patch
 from onnxpatch.patching.when import resolve
 from onnxpatch.results.checks import Untried
-from onnxpatch.versions import versions
 
 _REACH = 5  # lines before and after
 _MOST_LINES = 90

@@ -14,6 +14,7 @@ does not. onnxruntime shows them in `session.get_modelmeta().custom_metadata_map
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -22,8 +23,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from onnxpatch.errors import InputError
-from onnxpatch.versions import ONNXPATCH
 
+__version__ = "0.2.0"  # of onnxpatch
+_LIBRARIES = ("torch", "onnx", "onnxscript", "onnxruntime", "openvino", "tensorrt", "einops", "transformers", "timm")
 # What json.loads returns. In quotes: it refers to itself.
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 _MOST = 4 << 20  # characters; the plan of a model with 10,000 swapped modules takes 1.5 million
@@ -162,20 +164,19 @@ def stamp(
     exporter: str,
     rows: Sequence[Mapping[str, object]],
     digest: str,
-    versions: dict[str, str],
     call: str = "",
     more: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Write the provenance into the metadata of the file at `path`, without reading the file.
 
-    rows, digest, versions, call: as in `Provenance`. more: further entries, with their whole keys.
+    rows, digest, call: as in `Provenance`. more: further entries, with their whole keys.
     """
     entries = {
-        "version": ONNXPATCH,
+        "version": __version__,
         "exporter": exporter,
         "plan": json.dumps([dict(row) for row in rows]),
         "digest": digest,
-        "versions": json.dumps(versions),
+        "versions": json.dumps(versions()),
         "call": call[:_MOST_CALL],
     }
     append(path, {_PREFIX + key: value for key, value in entries.items()} | dict(more))
@@ -234,3 +235,23 @@ def _versions(metadata: Mapping[str, str]) -> dict[str, str]:
     if not isinstance(versions, dict):
         raise damaged(key, "it is not an object")
     return {short_string(key, name): short_string(key, version) for name, version in versions.items()}
+
+
+# ------------------------------------------------------------------ versions
+def versions() -> dict[str, str]:
+    """Name and installed version of each library that takes part in an export. Those not installed are left out."""
+    return dict(_installed())
+
+
+# Reading a distribution's metadata opens files, and what is installed does not change while a process runs.
+@functools.cache
+def _installed() -> dict[str, str]:
+    from importlib import metadata  # here: `--help` has no need of it, and it takes a tenth of its time
+
+    installed: dict[str, str] = {}
+    for name in _LIBRARIES:
+        try:
+            installed[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return installed

@@ -16,7 +16,7 @@ from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.graph import drawing, unfed_outputs
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
-from onnxpatch.results.checks import Checked
+from onnxpatch.results.checks import Checked, Untried
 from onnxpatch.results.quantized_distance import closeness
 from onnxpatch.results.report import Report
 from onnxpatch.verification.beyond_inputs import beyond_inputs
@@ -72,10 +72,7 @@ def run(
     joined = _joined(reports)
     at_none = list(_at_none(graphs, feed, reference, limits)) if joined.ok and not made.compare else []
     told = [*_telling(probes, reports, at_none), *limits.outside(reference.probes)]
-    sides = reference.eager.sides
-    # Where torch's own layers are all that ran, there is no side to look for.
-    looked = joined.ok and (sides.functions or not sides.able)
-    never_ran = untried(sides, told) if looked else [] if joined.ok else None
+    never_ran = _never_ran(reference, told) if joined.ok else None
     return replace(
         joined,
         untried=never_ran or [],
@@ -89,6 +86,12 @@ def run(
         seconds={**made.seconds, "verify": reference.seconds + time.perf_counter() - start},
         memory=reference.bytes,
     )
+
+
+def _never_ran(reference: Reference, told: Sequence[Probe]) -> list[Untried] | None:
+    sides = reference.eager.sides
+    # Where torch's own layers are all that ran, there is no side to look for.
+    return untried(sides, told) if sides.functions or not sides.able else []
 
 
 def _beyond(joined: Report, reference: Reference) -> list[str]:

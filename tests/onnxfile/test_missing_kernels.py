@@ -12,7 +12,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.formulas.proof_cases import computing
-from onnxpatch.onnxfile.int64_extremes import compare_extremes
+from onnxpatch.onnxfile.exact_values import compare_extremes
 from onnxpatch.onnxfile.runtime_forms import cast_what_is_refused
 
 EDGES = [0, 1, 7, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**63 - 1]

@@ -1,11 +1,15 @@
-"""Extremes of int64 data, written as comparisons.
+"""Operators of which onnxruntime computes other values than eager, written with those that it computes right.
 
-    Max(x, y)       Where(Greater(x, y), x, y)
-    ReduceMax(x)    GatherElements(x, ArgMax(x)), axis by axis
+    Max(x, y) of int64     Where(Greater(x, y), x, y)
+    ReduceMax(x)           GatherElements(x, ArgMax(x)), axis by axis
+    Log(Sigmoid(x))        Log(Reciprocal(1 + Exp(-x)))      also behind a Clip, a sum, a product
 
 Of two int64 whose upper halves are equal onnxruntime's Max, Min, Clip, Relu, Sign, ReduceMax and ReduceMin compare the
 lower halves with their signs, as Eigen does without SSE 4.2: to them 2**31 is less than 1. Its comparisons are right.
 Extremes of sizes, positions and flags are left as they are: smaller, and right below 2**31.
+
+onnxruntime's Sigmoid of float32 has an error of 1e-7, and is 0 below -18: its logarithm is off by 1 at -17, and -inf at
+-18. Eager's is right down to -88. The form takes three times as long, so that other Sigmoids stay.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxpatch.onnxfile.editing import NewNodes, UseDef, edited, mentions, rewrite
-from onnxpatch.onnxfile.graph import inner_graphs
+from onnxpatch.onnxfile.graph import all_graphs, inner_graphs
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.onnxfile.runtime_forms import value_types
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 _INT64, _BOOL = 7, 9
-_EXTREMES = ("Max", "Min", "Clip", "Relu", "Sign", "ReduceMax", "ReduceMin")
+EXTREMES = ("Max", "Min", "Clip", "Relu", "Sign", "ReduceMax", "ReduceMin")
 # What these make is no data of 2**31.
 _SMALL = {
     "And", "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "NonZero",
@@ -37,10 +41,13 @@ _BY_POSITIONS = {
     "ScatterND", "Slice", "Split", "Squeeze", "Tile", "TopK", "Unsqueeze",
 }  # fmt: skip
 
+_HANDS_ON = {"Add", "Clip", "Concat", "Gather", "Identity", "Max", "Min", "Mul", "Reshape", "Slice", "Sub", "Transpose"}
 
+
+# ------------------------------------------------------------------ extremes of int64 data
 def compare_extremes(file: str | os.PathLike[str]) -> int:
     """Change a file in place; returns how many nodes were written as comparisons."""
-    if not mentions(file, _EXTREMES):
+    if not mentions(file, EXTREMES):
         return 0
     # What the file says at once may be too much; the dtype of every value is a second's work for a large one.
     proto, count = load_graph(Path(file)), 0
@@ -94,7 +101,7 @@ class _Walk:
             to = next(one.i for one in node.attribute if one.name == "to")
             whole = to == _INT64 and not self._is(node.input[0], _BOOL, False)
         self._learn(node.output, whole)
-        return whole and node.op_type in _EXTREMES and self._is(node.input[0], _INT64, True)
+        return whole and node.op_type in EXTREMES and self._is(node.input[0], _INT64, True)
 
     def _learn(self, names: Iterable[str], whole: bool) -> None:
         self.data.update(names)
@@ -105,7 +112,6 @@ class _Walk:
         return unknown if self.types is None else self.types.get(name) == dtype
 
 
-# ------------------------------------------------------------------ the nodes
 def _written(names: set[str], constants: UseDef, node: NodeProto) -> list[NodeProto]:
     """The nodes in place of one of `names`; none for others, and where it reduces over axes that are not known."""
     if node.output[0] not in names:
@@ -149,3 +155,45 @@ class _Compared(NewNodes):
             name = self.add("GatherElements", name, at, axis=axis)
         if not kept:
             self.add("Squeeze", name, self.number(*axes, shape=[len(axes)]))
+
+
+# ------------------------------------------------------------------ sigmoids below a logarithm
+def write_small_sigmoids(file: str | os.PathLike[str]) -> int:
+    """Change a file in place; returns how many nodes were written so."""
+    if not (mentions(file, ["Log"]) and mentions(file, ["Sigmoid"])):
+        return 0
+    with edited(file) as proto:
+        known = UseDef(proto)
+
+        def written(node: NodeProto) -> list[NodeProto]:
+            return _spelled_out(node) if node.output[0] in wanted and known.is_float32(node.output[0]) else []
+
+        count = 0
+        for graph in all_graphs(proto.graph):
+            wanted = _below_logarithms(graph)
+            count += rewrite(graph, written)
+        return count
+
+
+def _below_logarithms(graph: GraphProto) -> set[str]:
+    """The values that Sigmoid makes and a logarithm reads, at once or through what keeps a value small."""
+    makers = {name: node for node in graph.node for name in node.output}
+    pending = [name for node in graph.node if node.op_type == "Log" for name in node.input]
+    seen, found = set[str](), set[str]()
+    while pending:
+        node = makers.get(name := pending.pop())
+        if node is None or name in seen:
+            continue
+        seen.add(name)
+        if node.op_type == "Sigmoid":
+            found.add(name)
+        elif node.op_type in _HANDS_ON:
+            pending += node.input
+    return found
+
+
+def _spelled_out(node: NodeProto) -> list[NodeProto]:
+    new = NewNodes(node)
+    above = new.add("Exp", new.add("Neg", node.input[0]))
+    new.add("Reciprocal", new.add("Add", above, new.number(1.0)))
+    return new.named()
