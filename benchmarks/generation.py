@@ -27,7 +27,7 @@ import onnxpatch
 from benchmarks import forked
 from benchmarks.case import build
 from benchmarks.tables import versions
-from onnxpatch.generation.parts import own_inputs
+from onnxpatch.generation.encoder_decoders import own_inputs
 from tests.test_generation_session import restless
 from tests.test_sound import musicgen
 from tests.test_vision_language import CALLS, IMAGE, MODELS, made

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from onnxpatch.cli import json_types
+from onnxpatch.cli import inspect_model, registry_commands
 from onnxpatch.diagnosis.proof_trial import TOLERANCE
 from onnxpatch.html.planned import original, source
 from onnxpatch.patching.registry import REGISTRY, Patch
@@ -55,7 +55,7 @@ def _of_repository(name: str) -> str:
 
 def schemas() -> dict[str, Any]:
     """What each command's --json holds."""
-    layouts = {"patches": json_types.Patches, "plan": json_types.PlanRows, "operators": json_types.Operators}
+    layouts = registry_commands.JSON | inspect_model.JSON
     rest = {name: schema_of(layout, name) for name, layout in layouts.items()}
     return {"report": report_schema(), "diagnosis": diagnosis_schema(), **rest}
 

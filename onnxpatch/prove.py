@@ -28,7 +28,7 @@ MAX_MEMORY = 64.0  # bytes of the largest intermediate value, for each byte of i
 
 
 @dataclass(frozen=True)
-class ProofOutcome:
+class _ProofOutcome:
     """What one proof showed in one exporter. before, after: the export without and with the patch, in words.
 
     status: proven; failed (not right with the patch, or past a bound); obsolete (as good without it); unexplained
@@ -55,7 +55,7 @@ class ProofOutcome:
 
 def prove(
     patch: Patch, exporter: Exporter, runtime: str | Sequence[str] | None = None, before: ProofTrial | None = None
-) -> ProofOutcome:
+) -> _ProofOutcome:
     """Run the proof of `patch` in one exporter that it serves. Raises ValueError where it has no proof.
 
     runtime: what the files run in, as `export` takes it. before: the export without the patch, where it is known; a
@@ -64,21 +64,21 @@ def prove(
     proof = _proof_of(patch)
     refusal = _refusal(patch, proof, exporter)
     if refusal:
-        return ProofOutcome("refused", after=refusal)
+        return _ProofOutcome("refused", after=refusal)
     after = tried(proof, exporter, patch, runtime)
     if after.eager_fails or _NO_OPSET.search(after.problem or ""):
-        return ProofOutcome("refused", after=str(after))
+        return _ProofOutcome("refused", after=str(after))
     problem = after.problem or _past_bounds(after) or changed(proof, exporter, patch)
     if problem:
-        return ProofOutcome("failed", after=problem.partition("\n")[0])
+        return _ProofOutcome("failed", after=problem.partition("\n")[0])
     if exporter not in (*proof.fails, *proof.leaner, *proof.slower):
-        return ProofOutcome("proven", after=str(after))
+        return _ProofOutcome("proven", after=str(after))
     # Last, since an export without the patch tells nothing where the patch itself fails.
     if before is None or exporter in proof.slower:
         before = tried(proof, exporter, runtime=runtime)
     if exporter in proof.slower and before.problem is None:
         return _timed(proof.slower[exporter], before, after)
-    return ProofOutcome(_verdict(proof, exporter, before, after), str(before), str(after))
+    return _ProofOutcome(_verdict(proof, exporter, before, after), str(before), str(after))
 
 
 def prove_under(
@@ -90,7 +90,7 @@ def prove_under(
     device: str | torch.device | None = None,
     runtime: str | Sequence[str] | None = None,
     providers: Sequence[str] | None = None,
-) -> ProofOutcome:
+) -> _ProofOutcome:
     """Whether the proof's case is right with the patch at another opset, in another floating-point dtype or on a GPU.
 
     refused: it is refused, not run, or wrong, with the patch and without it. failed: it is right without the patch, or
@@ -103,15 +103,15 @@ def prove_under(
     proof = _proof_of(patch).under(opset, dtype, device)
     refusal = _refusal(patch, proof, exporter)
     if refusal:
-        return ProofOutcome("refused", after=refusal)
+        return _ProofOutcome("refused", after=refusal)
     # Outputs in float32 too: they were computed from numbers of this dtype.
     tolerance = tolerance_for(dtype or torch.float32, TOLERANCE)
     after = tried(proof, exporter, patch, runtime, tolerance, providers)
     if after.problem is None:
-        return ProofOutcome("proven", after=str(after))
+        return _ProofOutcome("proven", after=str(after))
     before = tried(proof, exporter, None, runtime, tolerance, providers)
     worse = before.problem is None or (after.problem.startswith("wrong") and not before.problem.startswith("wrong"))
-    return ProofOutcome("failed" if worse else "refused", str(before), str(after))
+    return _ProofOutcome("failed" if worse else "refused", str(before), str(after))
 
 
 def _proof_of(patch: Patch) -> Proof:
@@ -139,9 +139,9 @@ def _refusal(patch: Patch, proof: Proof, exporter: Exporter) -> str | None:
     return plan.near_misses[0].reason if plan.near_misses and not plan.swaps else None
 
 
-def _timed(least: float, before: ProofTrial, after: ProofTrial) -> ProofOutcome:
+def _timed(least: float, before: ProofTrial, after: ProofTrial) -> _ProofOutcome:
     found = times_as_long(before.run, after.run)
-    return ProofOutcome("proven" if found >= least else "obsolete", f"{before}, {found:.2f} times as long", str(after))
+    return _ProofOutcome("proven" if found >= least else "obsolete", f"{before}, {found:.2f} times as long", str(after))
 
 
 def _verdict(proof: Proof, exporter: Exporter, before: ProofTrial, after: ProofTrial) -> str:

@@ -37,7 +37,7 @@ from onnxpatch.onnxfile.tree import Classes, rebuilt
 Path = tuple[str, ...]  # the keys and positions that lead to a value
 
 
-class UnmatchedError(Exception):
+class _UnmatchedError(Exception):
     """The values of a call do not fit the inputs. given: how many there are; unknown: keywords that fit no input."""
 
     def __init__(self, given: int, unknown: Sequence[str] = ()) -> None:
@@ -50,7 +50,7 @@ def matched_arguments(
 ) -> dict[str, object]:
     """Each value of a call by the name of its input. names: all inputs, in the graph's order; None values are left out.
 
-    Raises UnmatchedError where a keyword is neither an input nor a container of some, or where the numbers differ.
+    Raises where a keyword is neither an input nor a container of some, or where the numbers differ.
     """
     values = sum(len(list(_leaves(one))) for one in (*args, *kwargs.values()))
     found: dict[str, object] = {}
@@ -68,7 +68,7 @@ def matched_arguments(
         chunk, rest = rest[: len(leaves)], rest[len(leaves) :]
         found |= _in_chunk(chunk, leaves) if len(chunk) == len(leaves) else {}
     if unknown or rest or len(found) != values:
-        raise UnmatchedError(values, unknown)
+        raise _UnmatchedError(values, unknown)
     return found
 
 
@@ -83,7 +83,7 @@ def match_call(
     rest = {name: value for name, value in kwargs.items() if name not in more}
     try:
         return matched_arguments(names, args, rest) | more
-    except UnmatchedError as error:
+    except _UnmatchedError as error:
         # As many as there are values: parameters at the end may be left to their defaults.
         first = [name for name in called if name not in more][: error.given]
         if not set(names) <= set(first):
@@ -252,7 +252,7 @@ class Session:
         """The inputs by name. Raises InputError where the values do not fit them."""
         try:
             found = match_call(self.inputs, list(self._called), args, kwargs)
-        except UnmatchedError as error:
+        except _UnmatchedError as error:
             refuse_call(list(self._declared.values()), error.given, error.unknown)
         return left_out(self._called, found, self.inputs)
 

@@ -11,7 +11,7 @@ import torch
 
 import onnxpatch
 from onnxpatch.errors import InputError
-from onnxpatch.session import UnmatchedError, matched_arguments
+from onnxpatch.session import _UnmatchedError, matched_arguments
 
 pytestmark = pytest.mark.exports
 
@@ -125,7 +125,7 @@ def test_layers_of_a_cache_by_keyword():
     assert matched_arguments(names, (), {"past": pairs, "ids": 0}) == dict(zip(names, range(5), strict=True))
     layers = [{"value": 2, "key": 1}, {"key": 3, "value": 4}]
     assert matched_arguments(names, (0,), {"past": layers}) == dict(zip(names, range(5), strict=True))
-    with pytest.raises(UnmatchedError):
+    with pytest.raises(_UnmatchedError):
         matched_arguments(names, (0,), {"past": pairs[:1]})
 
 

@@ -10,7 +10,7 @@ import torch
 
 import onnxpatch
 from onnxpatch import InputError
-from onnxpatch.generation.sound import delayed
+from onnxpatch.generation.turns import delayed
 from tests.test_generation_session import restless
 
 transformers = pytest.importorskip("transformers")

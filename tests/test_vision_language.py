@@ -11,7 +11,7 @@ import torch
 import onnxpatch
 from onnxpatch import InputError
 from onnxpatch.generation.parts import generation_parts
-from onnxpatch.generation.turns import axial_places, with_images
+from onnxpatch.generation.vision import axial_places, with_images
 from tests.test_generation_session import restless
 
 pytestmark = pytest.mark.exports

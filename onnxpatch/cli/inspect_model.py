@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only; typer brings this
 
 import onnxpatch
 from onnxpatch.cli import show
-from onnxpatch.cli.json_types import FunctionRow, MissRow, PlanRows, SwapRow
 from onnxpatch.cli.options import (
     AnyExporterOpt,
     AnyOpsetOpt,
@@ -177,16 +177,48 @@ def plan(
             write_plan(html, result)
 
 
-def _json_rows(plan: Plan) -> PlanRows:
-    swaps: list[SwapRow] = [
+_SwapRow = TypedDict(
+    "_SwapRow", {"path": str, "class": str, "patch": str, "why": str, "aliases": list[str]}
+)  # "class" cannot be written as a name in a class body
+
+
+class _FunctionRow(TypedDict):
+    """A patch of functions, which acts while the patched model is exported."""
+
+    targets: list[str]
+    patch: str
+    why: str
+
+
+class _MissRow(TypedDict):
+    """A patch that matched but does not apply, with the reason. path: of the module, null for a function."""
+
+    path: str | None
+    patch: str
+    reason: str
+
+
+class _Plan(TypedDict):
+    """`onnxpatch plan --json`."""
+
+    schema: int
+    model: str
+    swaps: list[_SwapRow]
+    functions: list[_FunctionRow]
+    near_misses: list[_MissRow]
+    findings: list[str]
+
+
+def _json_rows(plan: Plan) -> _Plan:
+    swaps: list[_SwapRow] = [
         {"path": s.path, "class": type(s.module).__name__, "patch": s.patch.name, "why": s.patch.why,
          "aliases": s.aliases}
         for s in plan.swaps
     ]  # fmt: skip
-    functions: list[FunctionRow] = [
+    functions: list[_FunctionRow] = [
         {"targets": list(p.targets), "patch": p.name, "why": p.why} for p, _ in plan.functions
     ]
-    misses: list[MissRow] = [{"path": m.path, "patch": m.patch, "reason": m.reason} for m in plan.near_misses]
+    misses: list[_MissRow] = [{"path": m.path, "patch": m.patch, "reason": m.reason} for m in plan.near_misses]
     return {
         "schema": 1, "model": type(plan.model).__name__, "swaps": swaps, "functions": functions,
         "near_misses": misses, "findings": plan.findings,
@@ -207,3 +239,7 @@ def _print_tables(plan: Plan) -> None:
         print(f"\n{plan.watching()}")
     for finding in plan.findings:
         show.line(finding)
+
+
+JSON: dict[str, type] = {"plan": _Plan}
+"""What `--json` of `plan` writes."""

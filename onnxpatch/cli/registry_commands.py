@@ -11,10 +11,10 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only; typer brings this
 
 import onnxpatch
 from onnxpatch.cli import show
-from onnxpatch.cli.json_types import OperatorRow, Operators, Patches, PatchRow, ProofRow
 from onnxpatch.cli.options import (
     DebugOpt,
     JsonOpt,
@@ -33,6 +33,48 @@ from onnxpatch.settings import Settings
 if TYPE_CHECKING:
     from onnxpatch.diagnosis.operator_support import Operator
     from onnxpatch.patching.registry import Patch
+
+
+class _Proof(TypedDict):
+    status: str
+
+
+class _ProofRow(_Proof, total=False):
+    """status: none, declared, proven or failed. exporters: those that the proof runs with.
+
+    failed, outcomes (a sentence by exporter): with --prove only.
+    """
+
+    exporters: list[str]
+    failed: bool
+    outcomes: dict[str, str]
+
+
+class _PatchRow(TypedDict):
+    """One patch.
+
+    opset: lowest and highest, null for no bound. refused_here: why it does not apply to the installed versions.
+    """
+
+    name: str
+    kind: str
+    targets: list[str]
+    why: str
+    link: str | None
+    requires: list[str]
+    exporters: list[str]
+    opset: list[int | None]
+    declared_at: str
+    refused_here: str | None
+    proof: _ProofRow
+
+
+class _Patches(TypedDict):
+    """`onnxpatch list --json`. failures: declarations that could not be loaded, with the reason."""
+
+    schema: int
+    patches: list[_PatchRow]
+    failures: dict[str, str]
 
 
 def list_patches(
@@ -55,7 +97,7 @@ def list_patches(
             raise InputError(_no_match(pattern, [patch.name for patch in REGISTRY]))
         rows = _rows(matching, prove, runtime_names(runtime))
         if json:
-            show.as_json(Patches(schema=1, patches=rows, failures=dict(REGISTRY.failures)))
+            show.as_json(_Patches(schema=1, patches=rows, failures=dict(REGISTRY.failures)))
         else:
             _print_table(rows, REGISTRY.failures)
         raise typer.Exit(WRONG if any(row["proof"].get("failed") for row in rows) else RIGHT)
@@ -71,8 +113,8 @@ def _matches(patch: Patch, pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in (patch.name, *patch.targets))
 
 
-def _rows(patches: list[Patch], prove: bool, runtime: list[str] | None) -> list[PatchRow]:
-    rows: list[PatchRow] = []
+def _rows(patches: list[Patch], prove: bool, runtime: list[str] | None) -> list[_PatchRow]:
+    rows: list[_PatchRow] = []
     with show.progress("proofs") if prove else contextlib.nullcontext() as progress:
         for done, patch in enumerate(patches):
             if progress:
@@ -81,7 +123,7 @@ def _rows(patches: list[Patch], prove: bool, runtime: list[str] | None) -> list[
     return rows
 
 
-def _row(patch: Patch, proof: ProofRow) -> PatchRow:
+def _row(patch: Patch, proof: _ProofRow) -> _PatchRow:
     when = patch.when
     return {
         "name": patch.name,
@@ -99,7 +141,7 @@ def _row(patch: Patch, proof: ProofRow) -> PatchRow:
     }
 
 
-def _proof_row(patch: Patch, prove: bool, runtime: list[str] | None) -> ProofRow:
+def _proof_row(patch: Patch, prove: bool, runtime: list[str] | None) -> _ProofRow:
     if patch.proof is None:
         return {"status": "none"}
     exporters: list[str] = list(patch.proof.served())
@@ -113,14 +155,14 @@ def _proof_row(patch: Patch, prove: bool, runtime: list[str] | None) -> ProofRow
     return {"status": "failed" if failed else "proven", "exporters": exporters, "failed": failed, "outcomes": sentences}
 
 
-def _print_table(rows: list[PatchRow], failures: Mapping[str, str]) -> None:
+def _print_table(rows: list[_PatchRow], failures: Mapping[str, str]) -> None:
     cells = [(row["name"], ", ".join(row["targets"]), _when(row), _status(row["proof"]), row["why"]) for row in rows]
     show.table("patches", ("patch", "stands in for", "when", "proof", "why"), cells)
     for name, reason in failures.items():
         show.print_error(f"{name} could not be loaded: {reason}")
 
 
-def _when(row: PatchRow) -> str:
+def _when(row: _PatchRow) -> str:
     """The patch's conditions, or the reason why it does not apply here."""
     if row["refused_here"]:
         return row["refused_here"]
@@ -129,7 +171,7 @@ def _when(row: PatchRow) -> str:
     return "; ".join(part for part in (", ".join(row["requires"]), "/".join(row["exporters"]), opset) if part)
 
 
-def _status(proof: ProofRow) -> str:
+def _status(proof: _ProofRow) -> str:
     if "outcomes" in proof:
         return "; ".join(f"{exporter}: {sentence}" for exporter, sentence in proof["outcomes"].items())
     return f"{proof['status']} ({'/'.join(proof['exporters'])})" if proof.get("exporters") else proof["status"]
@@ -167,6 +209,29 @@ def prove(
         raise typer.Exit(RIGHT if held else WRONG)
 
 
+class _OperatorRow(TypedDict):
+    """One aten operator.
+
+    dynamo: translated, decomposed or none. trace_opset: the lowest opset in which the TorchScript exporter writes it,
+    null for none. onnx: the ONNX operators of dynamo's translation, each with the opset that introduced it; opset: the
+    highest of these.
+    """
+
+    name: str
+    dynamo: str
+    trace_opset: int | None
+    onnx: dict[str, int]
+    opset: int | None
+
+
+class _Operators(TypedDict):
+    """`onnxpatch ops --json`."""
+
+    schema: int
+    versions: dict[str, str]
+    operators: list[_OperatorRow]
+
+
 def ops(
     pattern: Annotated[str, typer.Argument(help="Only operators of this name, such as 'upsample*'.")] = "*",
     exporter: Annotated[
@@ -192,7 +257,7 @@ def ops(
             matching = [operator for operator in matching if not all(map(operator.supported, exporters))]
         if json:
             rows = [_json_row(operator) for operator in matching]
-            show.as_json(Operators(schema=1, versions=versions(), operators=rows))
+            show.as_json(_Operators(schema=1, versions=versions(), operators=rows))
         else:
             header = ("operator", "dynamo", "trace/script", "ONNX", "from ONNX operators")
             show.table("operators", header, [_operator_cells(operator) for operator in matching])
@@ -205,7 +270,7 @@ def _is_like(operator: Operator, pattern: str) -> bool:
     return fnmatchcase(name, wanted) or fnmatchcase(name.partition(".")[0], wanted)
 
 
-def _json_row(operator: Operator) -> OperatorRow:
+def _json_row(operator: Operator) -> _OperatorRow:
     return {
         "name": operator.name,
         "dynamo": operator.dynamo,
@@ -240,3 +305,7 @@ def drift(
         found = onnxpatch.drift()
         print(found.to_json() if json else found)
         raise typer.Exit(RIGHT if found.ok or not (strict or found.acted_upon()) else WRONG)
+
+
+JSON: dict[str, type] = {"patches": _Patches, "operators": _Operators}
+"""What `--json` of `list` and of `ops` writes. The published JSON Schemas are made from it."""

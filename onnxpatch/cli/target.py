@@ -39,7 +39,7 @@ _Call: TypeAlias = tuple[str, list[object], dict[str, object]]  # the factory's 
 
 
 @dataclass
-class LoadedTarget:
+class _LoadedTarget:
     """A model in eval mode, with the example that the factory returned or the model declares, if there is one."""
 
     name: str
@@ -47,7 +47,7 @@ class LoadedTarget:
     example: ModelExample | None
 
 
-def load(text: str) -> LoadedTarget:
+def load(text: str) -> _LoadedTarget:
     """The model that `text` names, and its example.
 
     torch's random seed is 0 when the factory runs, so that random weights are the same in the next command.
@@ -133,7 +133,7 @@ def _call_factory(text: str, factory: object, args: list[object], kwargs: dict[s
         raise InputError(_raised(text, "the factory", error)) from error
 
 
-def _target(text: str, result: object) -> LoadedTarget:
+def _target(text: str, result: object) -> _LoadedTarget:
     """The model and the example in what a factory returned."""
     model, example = result, None
     if isinstance(result, Mapping) and "model" in result:
@@ -149,7 +149,7 @@ def _target(text: str, result: object) -> LoadedTarget:
         model, example = result[0], ModelExample(*result[1:3])
     if not isinstance(model, torch.nn.Module):
         raise InputError(f"{text} returned a {type(model).__name__}: it must return a torch.nn.Module")
-    return LoadedTarget(text, model.eval(), example or declared_example(model))
+    return _LoadedTarget(text, model.eval(), example or declared_example(model))
 
 
 def _raised(what: str, doing: str, error: BaseException) -> str:
@@ -170,7 +170,7 @@ _DYNAMIC = re.compile(r"(?P<name>[^=\[]+)=?\[(?P<dims>[^\]]*)\]")
 
 
 def example(
-    target: LoadedTarget,
+    target: _LoadedTarget,
     inputs: Sequence[str],
     dynamic: Sequence[str],
     image_size: tuple[int, int] | None = None,

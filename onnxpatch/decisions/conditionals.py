@@ -28,7 +28,7 @@ SAYING = frozenset({"warn", "warning", "warning_once", "info", "debug", "print",
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class _Question:
     """A condition as a whole. wanted: the sides on which something else is computed; node: the statement that asks."""
 
     node: ast.AST
@@ -68,7 +68,7 @@ class Source:
         return [self.tree, *self.parents]
 
     @functools.cached_property
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[_Question]:
         """The conditions."""
         return list(_questions(self.nodes))
 
@@ -90,14 +90,14 @@ def _parents(tree: ast.AST) -> dict[ast.AST, ast.AST]:
 
 
 # ------------------------------------------------------------------ what the source asks
-def _questions(nodes: Iterable[ast.AST]) -> Iterator[Question]:
+def _questions(nodes: Iterable[ast.AST]) -> Iterator[_Question]:
     asking = [node for node in nodes if isinstance(node, _ASKING)]
     parts = {part for node in asking for test in _asked(node) for part in _structure(test)}
     for node in asking:
         if not isinstance(node, ast.BoolOp):
-            yield from (Question(node, test, _wanted(node)) for test in _asked(node))
+            yield from (_Question(node, test, _wanted(node)) for test in _asked(node))
         elif node not in parts:
-            yield Question(node, node, frozenset({True, False}))
+            yield _Question(node, node, frozenset({True, False}))
 
 
 def _wanted(node: ast.AST) -> frozenset[bool]:
@@ -245,7 +245,7 @@ def _by_lines(source: Source, instructions: Sequence[dis.Instruction]) -> Iterat
 Answers = Mapping[ast.expr, Collection[bool]]
 
 
-def missing_sides(question: Question, answers: Answers) -> Iterator[tuple[ast.expr, bool]]:
+def missing_sides(question: _Question, answers: Answers) -> Iterator[tuple[ast.expr, bool]]:
     """(test, answer) of what a condition never was: of `a and b` that was never true, the first part that never was.
 
     answers: of each test that ran. A part that would only have brought about what was the outcome anyway is no loss.

@@ -89,7 +89,7 @@ _SAME = frozenset((
 ))  # fmt: skip
 
 
-class Levels(Protocol):
+class _Levels(Protocol):
     """What `Expressions` asks about names, arguments, calls and attributes."""
 
     def name(self, one: Function, node: ast.AST, name: str) -> int: ...
@@ -109,7 +109,7 @@ class Levels(Protocol):
 class Expressions:
     """The levels of the expressions of one function."""
 
-    def __init__(self, known: Levels, one: Function) -> None:
+    def __init__(self, known: _Levels, one: Function) -> None:
         self.known, self.one = known, one
 
     def level(self, node: ast.AST) -> int:

@@ -173,7 +173,7 @@ class OutFile:
         self.name = str(self._target.asked) if self._target else ""
         self.notes: list[str] = []
         self._folder: Path | None = None
-        self._lock: Lock | None = None
+        self._lock: _Lock | None = None
 
     def __enter__(self) -> OutFile:
         self._handled = sys.exc_info()[1]  # by the caller: it may be another full disk
@@ -183,7 +183,7 @@ class OutFile:
         try:
             sweep(Path(place))
             self._folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-            self._lock = Lock(self._folder)
+            self._lock = _Lock(self._folder)
         except OSError as error:  # a read-only or full file system, which access() does not notice
             self._drop()
             raise InputError(
@@ -219,7 +219,7 @@ class OutFile:
         if self._target is None:
             return
         # Weights that the exporter wrote apart belong to the file.
-        others = [one for one in made.parent.iterdir() if one != made and one.is_file() and one.name != Lock.NAME]
+        others = [one for one in made.parent.iterdir() if one != made and one.is_file() and one.name != _Lock.NAME]
         self.notes += self._target.take(made, others)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -258,7 +258,7 @@ def without_room(error: BaseException) -> OSError | None:
     return next((one for one in chain if one.errno in _NO_ROOM), None)
 
 
-class Lock:
+class _Lock:
     """A lock in a folder, until `close()` or the end of the process."""
 
     NAME = ".onnxpatch.lock"
@@ -309,7 +309,7 @@ def _is_own_folder(path: str) -> bool:
 def _remove_if_free(path: str) -> None:
     try:
         # Somebody else may have put a link or a pipe in its place: neither is followed, nor waited for.
-        number = os.open(os.path.join(path, Lock.NAME), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+        number = os.open(os.path.join(path, _Lock.NAME), os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:  # no lock file: just being made, or not ours
         return
     try:

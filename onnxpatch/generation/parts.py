@@ -9,29 +9,16 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.graphs import (
-    BATCH,
-    PAST,
-    SOURCE,
-    STATES,
-    TOKENS,
-    TOTAL,
-    Decoder,
-    Encoder,
-    FirstStep,
-    Inputs,
-    NextStep,
-    OneToken,
-    Part,
-    Sound,
-)
+from onnxpatch.generation.encoder_decoders import encoder_decoder
+from onnxpatch.generation.graphs import BATCH, PAST, STATES, TOKENS, TOTAL, Around, Inputs, Part, some_tokens
 from onnxpatch.generation.vision import reads_images, vision_parts, writer
 from onnxpatch.inputs.caches import closed, is_cache, opened
 from onnxpatch.messages.text import said_by
@@ -59,7 +46,7 @@ def generation_parts(
         torch.manual_seed(0)
         try:
             if getattr(config, "is_encoder_decoder", False):
-                return _encoder_decoder(model, inputs, shapes)
+                return encoder_decoder(model, inputs, shapes)
             if reads_images(model):
                 parts = vision_parts(model, _decoder(writer(model)), inputs, shapes)
                 return [*parts[:-1], replace(parts[-1], note=_left_out(model, {"image", "text"}))]
@@ -92,9 +79,71 @@ def _left_out(model: Any, read: set[str]) -> str:
     )
 
 
-def _tokens(model: Any, batch: int, count: int) -> torch.Tensor:
-    # Ids 0 to 2 are padding, begin and end in many vocabularies, which models treat in a way of their own.
-    return torch.randint(3, model.config.get_text_config(decoder=True).vocab_size, (batch, count))
+class _Decoder(Around):
+    """A decoder: logits and the longer cache, from new tokens and the cache of the tokens before.
+
+    It is called as the model is: `input_ids` (batch, n) or `inputs_embeds` (batch, n, width), `attention_mask`
+    (batch, past + n) with 0 at padding, `position_ids` where the model takes them, `past_key_values`. `token_type_ids`
+    (batch, past + n), where an image is in the text, for a model whose prompt sees ahead.
+    """
+
+    def forward(self, **inputs: Any) -> dict[str, Any]:
+        past = inputs.get("past_key_values")
+        if "token_type_ids" in inputs and past is not None:
+            # Models read it while the cache has an empty layer: at the prompt, as they are called.
+            past.layers.append(type(past.layers[0])())
+        answer = self.model(**inputs, use_cache=True)
+        if "token_type_ids" in inputs and past is not None:
+            answer.past_key_values.layers.pop()
+        return {"logits": answer.logits, "past_key_values": answer.past_key_values}
+
+
+class _OneToken(Around):
+    """One step of a decoder that keeps states of a fixed size (convolutions, state spaces, linear attention).
+
+    It serves the first token, from states of zeros, and each one after it: models compute a prompt and a step by other
+    formulas, and only that of a step goes on from given states. A token of padding leaves the states as they are.
+    """
+
+    def __init__(self, model: nn.Module, cache: str, attends: bool, placed: bool) -> None:
+        """cache: what the model calls its cache; attends: whether it keeps keys and values too, to which the mask
+        belongs; placed: whether it takes position_ids."""
+        super().__init__(model)
+        self.cache, self.attends, self.placed = cache, attends, placed
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, past_key_values: Any) -> dict[str, Any]:
+        """input_ids: (batch, 1); attention_mask: (batch, past + 1), 0 at padding."""
+        before = [dict(_fixed(layer)) for layer in past_key_values.layers]
+        for layer in past_key_values.layers:  # models write into their states
+            _set(layer, {key: value.clone() for key, value in _fixed(layer)})
+        places = {"position_ids": (attention_mask.cumsum(1) - 1).clamp(min=0)[:, -1:]} if self.placed else {}
+        given = {self.cache: past_key_values, **places, **({"attention_mask": attention_mask} if self.attends else {})}
+        answer = self.model(input_ids, use_cache=True, **given)
+        now = getattr(answer, self.cache)
+        real = attention_mask[:, -1] != 0
+        for layer, old in zip(now.layers, before, strict=True):
+            _set(layer, {key: _chosen(real, value, old[key]) for key, value in _fixed(layer)})
+        return {"logits": answer.logits, "past_key_values": now}
+
+
+State = tuple[str, Any]
+
+
+def _fixed(layer: object) -> Iterator[tuple[State, torch.Tensor]]:
+    """((attribute, key), state) of the states of fixed size, which layers keep in dicts."""
+    for name, held in vars(layer).items():
+        if isinstance(held, dict):
+            yield from (((name, key), one) for key, one in held.items() if isinstance(one, torch.Tensor))
+
+
+def _set(layer: object, states: Mapping[State, torch.Tensor]) -> None:
+    for name in {name for name, _ in states}:
+        new = {key: one for (held, key), one in states.items() if held == name}
+        setattr(layer, name, {**vars(layer)[name], **new})
+
+
+def _chosen(real: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+    return torch.where(real.reshape(-1, *(1,) * (new.dim() - 1)), new, old)
 
 
 # ------------------------------------------------------------------ decoders
@@ -109,12 +158,12 @@ def _decoder(model: Any) -> Part:
     shapes = {"input_ids": TOKENS, "attention_mask": {0: BATCH, 1: TOTAL}, "past_key_values": STATES}
     if placed:
         shapes["position_ids"] = TOKENS
-    return Part("model.onnx", Decoder(model), example, shapes, [prompt, one_more, padded, one_padded])
+    return Part("model.onnx", _Decoder(model), example, shapes, [prompt, one_more, padded, one_padded])
 
 
 def _states(model: Any) -> tuple[str, torch.Tensor, Any] | None:
     """(what the model calls its cache, some tokens, the cache after these) where layers keep states of a fixed size."""
-    tokens = _tokens(model, 2, 5)
+    tokens = some_tokens(model, 2, 5)
     answer = model(tokens, use_cache=True)
     taken = inspect.signature(model.forward).parameters
     # From transformers 5.24 on it is `cache`, and outputs have it by the old names too, which forward may ignore.
@@ -125,9 +174,9 @@ def _states(model: Any) -> tuple[str, torch.Tensor, Any] | None:
     return None
 
 
-def _refuse_states_unread(model: Any, step: OneToken, tokens: torch.Tensor, cache: Any) -> None:
+def _refuse_states_unread(model: Any, step: _OneToken, tokens: torch.Tensor, cache: Any) -> None:
     """A model that takes no notice of the states it is given would be exported, and right, as one without a past."""
-    new, mask = _tokens(model, 2, 1), torch.ones(2, tokens.shape[1] + 1, dtype=torch.int64)
+    new, mask = some_tokens(model, 2, 1), torch.ones(2, tokens.shape[1] + 1, dtype=torch.int64)
     found, alone = step(new, mask, copy.deepcopy(cache))["logits"][:, -1], model(new).logits[:, -1]
     wanted = model(torch.cat([tokens, new], 1)).logits[:, -1]
     off = _distance(found, wanted)
@@ -150,7 +199,7 @@ def _one_token(model: Any, name: str, tokens: torch.Tensor, cache: Any) -> Part:
     placed = grows and "position_ids" in inspect.signature(model.forward).parameters
     mask = torch.ones(2, 6, dtype=torch.int64)
     mask[0, :2] = 0
-    example = {"input_ids": _tokens(model, 2, 1), "attention_mask": mask, "past_key_values": cache}
+    example = {"input_ids": some_tokens(model, 2, 1), "attention_mask": mask, "past_key_values": cache}
     # Before the first token: states of zeros, keys and values of length 0.
     none = [{one: _before(state) for one, state in layer.items()} for layer in layers]
     first = {**example, "attention_mask": mask[:, 5:], "past_key_values": closed(cache, none)}
@@ -162,7 +211,7 @@ def _one_token(model: Any, name: str, tokens: torch.Tensor, cache: Any) -> Part:
             {one: {0: BATCH} if isinstance(state, dict) else STATES for one, state in layer.items()} for layer in layers
         ],
     }
-    step = OneToken(model, name, grows, placed)
+    step = _OneToken(model, name, grows, placed)
     _refuse_states_unread(model, step, tokens, cache)
     return Part("model.onnx", step, example, shapes, [first, padding])
 
@@ -178,7 +227,7 @@ def _step(model: torch.nn.Module, batch: int, new: int, past: int, placed: bool,
     mask = torch.ones(batch, past + new, dtype=torch.int64)
     mask[0, :padding] = 0
     places = (mask.cumsum(1) - 1).clamp(min=0)[:, past:]
-    kwargs = {"input_ids": _tokens(model, batch, new), "attention_mask": mask}
+    kwargs = {"input_ids": some_tokens(model, batch, new), "attention_mask": mask}
     return {**kwargs, **({"position_ids": places} if placed else {}), "past_key_values": _past(model, batch, past)}
 
 
@@ -187,7 +236,7 @@ def _past(model: Any, batch: int, length: int) -> object:
     from transformers import DynamicCache
 
     # No model runs on zero tokens: an empty past is cut from one of length 1.
-    answer = model(_tokens(model, batch, max(1, length)), past_key_values=DynamicCache(), use_cache=True)
+    answer = model(some_tokens(model, batch, max(1, length)), past_key_values=DynamicCache(), use_cache=True)
     cache: Any = getattr(answer, "past_key_values", None)
     if not is_cache(cache) or not all(hasattr(layer, "keys") for layer in cache.layers):
         raise InputError(
@@ -195,78 +244,3 @@ def _past(model: Any, batch: int, length: int) -> object:
             "with such a cache is not written yet; export one step by itself with onnxpatch.export"
         )
     return DynamicCache([(one.keys[:, :, :length], one.values[:, :, :length]) for one in cache.layers])
-
-
-# ------------------------------------------------------------------ encoder-decoders
-def _encoder_decoder(model: Any, inputs: Inputs | None, shapes: Mapping[str, Any] | None) -> list[Part]:
-    main = model.main_input_name
-    if inputs is None:
-        inputs, shapes = own_inputs(model, main), shapes or _own_shapes(main)
-    shapes = dict(shapes or {name: {0: BATCH} for name in inputs})
-    encoder = Part("encoder_model.onnx", Encoder(model.get_encoder()), dict(inputs), shapes, (), ["last_hidden_state"])
-    encoded = encoder.module(**inputs)["last_hidden_state"]
-    # An encoder that shortens its input, such as Whisper's, has no mask of the new length.
-    masked = "attention_mask" in inputs and inputs["attention_mask"].shape[1] == encoded.shape[1]
-    # Text has its length on axis 1, a spectrogram on axis 2.
-    length = {0: BATCH, **({1: SOURCE} if 1 in shapes.get(main, {}) or 2 in shapes.get(main, {}) else {})}
-    mask = {"encoder_attention_mask": inputs["attention_mask"]} if masked else {}
-    return [encoder, *_steps(model, encoded, mask, length)]
-
-
-def _steps(model: Any, encoded: torch.Tensor, mask: Inputs, length: dict[int, str]) -> list[Part]:
-    """The decoder's graphs. encoded: the encoder's answer; mask: of it, if there is one; length: its dynamic axes."""
-    first, codebooks = FirstStep(model), getattr(getattr(model, "decoder", None), "num_codebooks", 1)
-    rows, batch = codebooks * encoded.shape[0], BATCH if codebooks == 1 else f"{codebooks}*{BATCH}"
-    start = {"input_ids": _tokens(model, rows, 3), "encoder_hidden_states": encoded, **mask}
-    past = first(**start)["past_key_values"]
-    step = {"input_ids": _tokens(model, rows, 1), "past_key_values": past, **mask}
-    states = {"decoder": STATES, "encoder": {0: BATCH, 2: length[1]} if 1 in length else {0: BATCH}}
-    names = [f"present.{n}.decoder.{part}" for n in range(len(past.self_attention_cache)) for part in ("key", "value")]
-    mask_shapes = dict.fromkeys(mask, length)
-    parts = [
-        Part("decoder_model.onnx", first, start,
-             {"input_ids": {**TOKENS, 0: batch}, "encoder_hidden_states": length, **mask_shapes}),
-        Part("decoder_with_past_model.onnx", NextStep(model, encoded.shape[-1]), step,
-             {"input_ids": {0: batch}, "past_key_values": states, **mask_shapes}, (), ["logits", *names]),
-    ]  # fmt: skip
-    if codebooks > 1:
-        codes = {"audio_codes": _tokens(model, rows, 9).view(1, -1, codebooks, 9)}
-        parts.append(Part("encodec_decode.onnx", Sound(model), codes, {"audio_codes": {1: BATCH, 3: "length"}}))
-    return parts
-
-
-def _own_shapes(main: str) -> dict[str, object]:
-    """Text and a waveform may have any length; a spectrogram that is cut to one length has it always."""
-    if main == "input_values":
-        return {main: {0: BATCH, 1: "num_samples"}}
-    if main != "input_ids":
-        return {main: {0: BATCH}}
-    return {main: {0: BATCH, 1: SOURCE}, "attention_mask": {0: BATCH, 1: SOURCE}}
-
-
-def own_inputs(model: Any, main: str) -> dict[str, torch.Tensor]:
-    """An example for the encoder, from the config: text, a quarter of a second of sound, or Whisper's spectrogram."""
-    config = model.config
-    if main == "input_ids":
-        mask = torch.ones(2, 6, dtype=torch.int64)
-        mask[1, 4:] = 0
-        return {main: _tokens(model, 2, 6), "attention_mask": mask}
-    bands, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_source_positions", None)
-    sound = None
-    if main == "input_features" and getattr(config, "input_feat_per_channel", None):
-        sound = torch.randn(2, 24, config.input_feat_per_channel)  # fairseq's models have the bands last
-    elif main == "input_features" and bands and frames:
-        # Whisper's encoder halves the frames by a convolution of stride 2.
-        sound = torch.randn(2, bands, 2 * frames)
-    elif main == "input_values":
-        sound = torch.randn(2, 4000)
-    if sound is not None:
-        try:
-            model.get_encoder()(**{main: sound})
-            return {main: sound}
-        except (RuntimeError, ValueError, TypeError):
-            pass
-    raise InputError(
-        f"{type(model).__name__}'s encoder takes {main}, of which no example can be made: give one, "
-        f"inputs={{{main!r}: tensor}}, and its dynamic_shapes"
-    )

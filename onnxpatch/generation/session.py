@@ -15,8 +15,7 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.generation.choice import Processor, TokenChoice, choice_of
-from onnxpatch.generation.sound import SoundTurns
-from onnxpatch.generation.turns import DecoderTurns, EncoderDecoderTurns, Turns, VisionTurns
+from onnxpatch.generation.turns import Turns, kind_of
 from onnxpatch.onnxfile.repeated_calls import CachedGraph
 from onnxpatch.onnxfile.runtimes.interface import Provider, as_array, importable
 
@@ -41,7 +40,7 @@ class GenerationSession:
         place = Path(folder)
         if not place.is_dir():
             raise InputError(f"there is no folder {str(place)!r}")
-        names, self._kind = _kind_of({file.stem for file in place.glob("*.onnx")})
+        names, self._kind = kind_of({file.stem for file in place.glob("*.onnx")})
         self._graphs = {name: CachedGraph(place / f"{name}.onnx", providers) for name in names}
         self.config, self.defaults = (_read(place / name) for name in ("config.json", "generation_config.json"))
 
@@ -108,23 +107,6 @@ class GenerationSession:
         if unknown := {name for name, one in settings.items() if one is not None} - TokenChoice.known():
             raise InputError(f"{', '.join(sorted(unknown))}: no input ({', '.join(sorted(takes))}), and no setting")
         return (turns, *turns.start(inputs, choice), choice)
-
-
-_KINDS: dict[tuple[str, ...], type[Turns]] = {
-    ("model",): DecoderTurns,
-    ("encoder_model", "decoder_model", "decoder_with_past_model", "encodec_decode"): SoundTurns,
-    ("encoder_model", "decoder_model", "decoder_with_past_model"): EncoderDecoderTurns,
-    ("vision_encoder", "embed_tokens", "decoder_model_merged"): VisionTurns,
-}
-
-
-def _kind_of(files: set[str]) -> tuple[tuple[str, ...], type[Turns]]:
-    """(the files that a loop runs, its class). files: those of a folder, without their endings."""
-    for names, kind in _KINDS.items():
-        if files.issuperset(names):
-            return names, kind
-    wanted = "; or ".join(", ".join(f"{name}.onnx" for name in names) for names in _KINDS)
-    raise InputError(f"the folder has no files of a loop ({wanted}): make them with onnxpatch.export_generation")
 
 
 def _read(file: Path) -> dict[str, Any]:

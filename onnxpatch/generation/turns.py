@@ -13,6 +13,7 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.generation.choice import TokenChoice
+from onnxpatch.generation.vision import axial_places, places_taken, with_images
 from onnxpatch.onnxfile.repeated_calls import CachedGraph, States, rows_of
 
 Tensors = Mapping[str, torch.Tensor]
@@ -51,7 +52,7 @@ class Turns(ABC):
         self.states = rows_of(self.states, rows)
 
 
-class DecoderTurns(Turns):
+class _DecoderTurns(Turns):
     """A decoder: `model.onnx`."""
 
     def start(self, inputs: Tensors, choice: TokenChoice) -> tuple[torch.Tensor, torch.Tensor]:
@@ -83,7 +84,7 @@ def places(mask: torch.Tensor, count: int) -> torch.Tensor:
     return (mask.cumsum(1) - 1).clamp(min=0)[:, -count:]
 
 
-class EncoderDecoderTurns(Turns):
+class _EncoderDecoderTurns(Turns):
     """An encoder-decoder: `encoder_model.onnx`, `decoder_model.onnx` and `decoder_with_past_model.onnx`."""
 
     def takes(self) -> set[str]:
@@ -141,7 +142,64 @@ def _default_mask(ids: torch.Tensor, choice: TokenChoice) -> torch.Tensor:
     return (ids != choice.pad_token_id).to(torch.int64)
 
 
-class VisionTurns(Turns):
+_FREE = -1  # a place of the pattern at which the decoder chooses
+
+
+class _SoundTurns(_EncoderDecoderTurns):
+    """The files of an encoder-decoder and `encodec_decode.onnx`, which makes sound of the codes."""
+
+    guided = True
+
+    def start(self, inputs: Tensors, choice: TokenChoice) -> tuple[torch.Tensor, torch.Tensor]:
+        if choice.num_beams > 1:
+            raise InputError("beams of codebooks are not done here: give num_beams=1")
+        decoder, batch = self.config["decoder"], self.encode(inputs, choice)
+        self.codebooks, self.padding, self.length = decoder["num_codebooks"], choice.filling, 0
+        ids = self.prompt(inputs, choice, batch * self.codebooks)
+        self.pattern = delayed(ids, self.codebooks, decoder.get("audio_channels", 1), choice.longest(ids.shape[1]))
+        self.scale = choice.guidance_scale or 1.0
+        if self.scale > 1:  # each text has a second row, which reads nothing of it
+            self.read = {name: torch.cat([one, torch.zeros_like(one)]) for name, one in self.read.items()}
+        return ids, self.step("decoder_model", ids)
+
+    def step(self, graph: str, tokens: torch.Tensor) -> torch.Tensor:
+        tokens = self._placed(tokens, self.length)
+        self.length += tokens.shape[1]
+        if self.scale <= 1:
+            return super().step(graph, tokens)
+        guided, free = super().step(graph, tokens.repeat(2, 1)).chunk(2)
+        return free + (guided - free) * self.scale
+
+    def _placed(self, tokens: torch.Tensor, start: int) -> torch.Tensor:
+        pattern = self.pattern[:, start : start + tokens.shape[1]]
+        return torch.where(pattern == _FREE, tokens, pattern)
+
+    def finished(self, tokens: torch.Tensor) -> torch.Tensor:
+        """The sound, (batch, channels, samples)."""
+        tokens = self._placed(tokens, 0)
+        codes = tokens[tokens != self.padding].reshape(1, len(tokens) // self.codebooks, self.codebooks, -1)
+        return self.graphs["encodec_decode"]({"audio_codes": codes}, {})[0]["audio_values"]
+
+
+def delayed(ids: torch.Tensor, codebooks: int, channels: int, length: int) -> torch.Tensor:
+    """What stands at each place of the tokens (batch * codebooks, length), -1 where the decoder chooses.
+
+    ids: (batch * codebooks, n), what it begins with. channels: of stereo sound the two sides take turns in the rows.
+    A length in which the last codebook has no place has no pattern, as in transformers.
+    """
+    rows, delays = codebooks // channels, torch.arange(codebooks) // channels
+    pattern = torch.full((len(ids) // codebooks, codebooks, length), _FREE)
+    if length < 2 * rows - 1:
+        return pattern.flatten(0, 1)
+    for row, delay in enumerate(delays.tolist()):
+        given = ids[row::codebooks, : length - delay]
+        pattern[:, row, delay : delay + given.shape[1]] = given
+    after = torch.arange(length) - delays[:, None]  # how far a place is behind its row's begin
+    pattern = pattern.where((after > 0) & (after <= length - rows), ids[0, 0])
+    return pattern.flatten(0, 1)
+
+
+class _VisionTurns(Turns):
     """`vision_encoder.onnx`, `embed_tokens.onnx` and `decoder_model_merged.onnx`; images go into the prompt."""
 
     # Of a decoder whose positions are those in an image: the prompt's, and how far later ones are from their count.
@@ -192,48 +250,18 @@ class VisionTurns(Turns):
         self.ahead = self.ahead[rows] if self.axial is not None else self.ahead
 
 
-def places_taken(config: Mapping[str, Any]) -> int:
-    """The token whose places the features of images take."""
-    for name in ("image_token_id", "image_token_index"):
-        if isinstance(config.get(name), int):
-            return int(config[name])
-    raise InputError("config.json names no image_token_id: which token stands for an image is not known")
+_KINDS: dict[tuple[str, ...], type[Turns]] = {
+    ("model",): _DecoderTurns,
+    ("encoder_model", "decoder_model", "decoder_with_past_model", "encodec_decode"): _SoundTurns,
+    ("encoder_model", "decoder_model", "decoder_with_past_model"): _EncoderDecoderTurns,
+    ("vision_encoder", "embed_tokens", "decoder_model_merged"): _VisionTurns,
+}
 
 
-def with_images(embeds: torch.Tensor, ids: torch.Tensor, features: torch.Tensor, token: int) -> torch.Tensor:
-    """The embeddings (batch, n, width) with the features (places, width) in the places of the token.
-
-    Raises InputError where there are more or fewer of them than features.
-    """
-    there = ids == token
-    if int(there.sum()) != len(features):
-        raise InputError(f"the prompt has {int(there.sum())} tokens {token} of images, the images {len(features)} rows")
-    return embeds.masked_scatter(there[..., None], features.to(embeds.dtype))
-
-
-def axial_places(
-    ids: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor, config: Mapping[str, Any]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(positions in time, down and across (3, batch, n); how far the next one is from its count, (batch, 1)).
-
-    A token of text has one number three times. An image of `grid` (times, rows, columns of patches) begins where the
-    text before it ends, and the text after it beyond its longer side: Qwen2-VL's rotary positions.
-    """
-    token, merge = places_taken(config), config["vision_config"]["spatial_merge_size"]
-    found, ahead, images = torch.zeros(3, *ids.shape, dtype=torch.int64), [], iter(grid.tolist())
-    for row, (tokens, real) in enumerate(zip(ids.tolist(), mask.tolist(), strict=True)):
-        start, at = 0, 0
-        while at < len(tokens):
-            if not real[at]:
-                at += 1
-            elif tokens[at] != token:
-                found[:, row, at] = start
-                start, at = start + 1, at + 1
-            else:
-                times, down, across = (size // by for size, by in zip(next(images), (1, merge, merge), strict=True))
-                axes = torch.meshgrid(torch.arange(times), torch.arange(down), torch.arange(across), indexing="ij")
-                found[:, row, at : at + times * down * across] = torch.stack(axes).flatten(1) + start
-                start, at = start + max(down, across), at + times * down * across
-        # transformers counts from the largest position, which is that of an image where one ends the text.
-        ahead.append([int(found[:, row].max()) + 1 - sum(real)])
-    return found, torch.tensor(ahead)
+def kind_of(files: set[str]) -> tuple[tuple[str, ...], type[Turns]]:
+    """(the files that a loop runs, its class). files: those of a folder, without their endings."""
+    for names, kind in _KINDS.items():
+        if files.issuperset(names):
+            return names, kind
+    wanted = "; or ".join(", ".join(f"{name}.onnx" for name in names) for names in _KINDS)
+    raise InputError(f"the folder has no files of a loop ({wanted}): make them with onnxpatch.export_generation")

@@ -14,12 +14,44 @@ from inspect import signature
 from typing import Any
 
 import torch
+from torch import nn
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.graphs import BATCH, NEW, Embeddings, ImageFeatures, Inputs, Part
-from onnxpatch.generation.turns import axial_places, places_taken, with_images
+from onnxpatch.generation.graphs import BATCH, NEW, Around, Inputs, Part
 
 _SAME = 1e-3  # of the largest logit
+
+
+class _Embeddings(Around):
+    """What a decoder reads in place of tokens."""
+
+    def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """input_ids: (batch, n)."""
+        return {"inputs_embeds": self.model.get_input_embeddings()(input_ids)}  # type: ignore[operator]
+
+
+class _ImageFeatures(Around):
+    """What a decoder reads in place of the tokens of images: (tokens of all images, width).
+
+    tower: the part that reads images of several sizes in one row of patches, which `image_grid_thw` tells apart. It is
+    called by itself: get_image_features would take its answer to pieces, and they are joined here again.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.tower = next((one for one in model.modules() if "grid_thw" in signature(one.forward).parameters), None)
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """inputs: as the model's get_image_features takes them."""
+        if self.tower is not None:
+            found = self.tower(inputs["pixel_values"], grid_thw=inputs["image_grid_thw"], return_dict=True)
+        else:
+            if inputs["pixel_values"].dim() == 5:  # several for each text: as those of one, which no count divides
+                inputs = {name: one.flatten(0, 1)[None] for name, one in inputs.items()}
+            found = self.model.get_image_features(**inputs, return_dict=True)  # type: ignore[operator]
+        rows = found.pooler_output
+        rows = torch.cat(list(rows)) if isinstance(rows, list | tuple) else rows
+        return {"image_features": rows.reshape(-1, rows.shape[-1])}
 
 
 def reads_images(model: Any) -> bool:
@@ -46,7 +78,7 @@ def vision_parts(model: Any, decoder: Part, inputs: Inputs | None, shapes: Mappi
     if inputs is None:
         (inputs, *others), own = _example(model)
         shapes = shapes or own
-    encoder, embedding = ImageFeatures(_eyes(model)), Embeddings(model)
+    encoder, embedding = _ImageFeatures(_eyes(model)), _Embeddings(model)
     features = encoder(**inputs)["image_features"]
 
     decoder = _of_embeddings(model, decoder)
@@ -61,7 +93,7 @@ def vision_parts(model: Any, decoder: Part, inputs: Inputs | None, shapes: Mappi
 
 def _of_embeddings(model: Any, decoder: Part) -> Part:
     """The decoder with `inputs_embeds` in place of tokens, and what else it takes at images."""
-    embedding, shapes = Embeddings(model), dict(decoder.shapes)
+    embedding, shapes = _Embeddings(model), dict(decoder.shapes)
     shapes = {"inputs_embeds": shapes.pop("input_ids"), **shapes}
     axial, typed = hasattr(model.base_model, "get_rope_index"), _typed(model)
     if axial:  # positions in time, down and across
@@ -124,7 +156,7 @@ def _patches(config: Any, channels: int) -> tuple[list[dict[str, torch.Tensor]],
 
 def _taken(model: Any, **images: torch.Tensor) -> bool:
     try:
-        ImageFeatures(_eyes(model))(**images)
+        _ImageFeatures(_eyes(model))(**images)
     except (ValueError, RuntimeError, TypeError, IndexError):
         return False
     return True
@@ -146,7 +178,7 @@ def _check(model: Any, decoder: Part, inputs: Inputs, features: torch.Tensor) ->
         more["position_ids"] = mask.cumsum(1) - 1
     if "image_grid_thw" in inputs:
         more["position_ids"], _ = axial_places(ids, mask, inputs["image_grid_thw"], model.config.to_dict())
-    embeds = with_images(Embeddings(model)(ids.masked_fill(ids == token, 0))["inputs_embeds"], ids, features, token)
+    embeds = with_images(_Embeddings(model)(ids.masked_fill(ids == token, 0))["inputs_embeds"], ids, features, token)
     found = decoder.module(inputs_embeds=embeds, attention_mask=mask, past_key_values=None, **more)["logits"]
     if not (found - wanted).abs().max() <= _SAME * wanted.abs().max():
         raise InputError(
@@ -154,3 +186,50 @@ def _check(model: Any, decoder: Part, inputs: Inputs, features: torch.Tensor) ->
             "tokens, which a loop over a vision encoder, an embedding and a decoder cannot follow: export its parts "
             "one by one with onnxpatch.export"
         )
+
+
+def places_taken(config: Mapping[str, Any]) -> int:
+    """The token whose places the features of images take."""
+    for name in ("image_token_id", "image_token_index"):
+        if isinstance(config.get(name), int):
+            return int(config[name])
+    raise InputError("config.json names no image_token_id: which token stands for an image is not known")
+
+
+def with_images(embeds: torch.Tensor, ids: torch.Tensor, features: torch.Tensor, token: int) -> torch.Tensor:
+    """The embeddings (batch, n, width) with the features (places, width) in the places of the token.
+
+    Raises InputError where there are more or fewer of them than features.
+    """
+    there = ids == token
+    if int(there.sum()) != len(features):
+        raise InputError(f"the prompt has {int(there.sum())} tokens {token} of images, the images {len(features)} rows")
+    return embeds.masked_scatter(there[..., None], features.to(embeds.dtype))
+
+
+def axial_places(
+    ids: torch.Tensor, mask: torch.Tensor, grid: torch.Tensor, config: Mapping[str, Any]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(positions in time, down and across (3, batch, n); how far the next one is from its count, (batch, 1)).
+
+    A token of text has one number three times. An image of `grid` (times, rows, columns of patches) begins where the
+    text before it ends, and the text after it beyond its longer side: Qwen2-VL's rotary positions.
+    """
+    token, merge = places_taken(config), config["vision_config"]["spatial_merge_size"]
+    found, ahead, images = torch.zeros(3, *ids.shape, dtype=torch.int64), [], iter(grid.tolist())
+    for row, (tokens, real) in enumerate(zip(ids.tolist(), mask.tolist(), strict=True)):
+        start, at = 0, 0
+        while at < len(tokens):
+            if not real[at]:
+                at += 1
+            elif tokens[at] != token:
+                found[:, row, at] = start
+                start, at = start + 1, at + 1
+            else:
+                times, down, across = (size // by for size, by in zip(next(images), (1, merge, merge), strict=True))
+                axes = torch.meshgrid(torch.arange(times), torch.arange(down), torch.arange(across), indexing="ij")
+                found[:, row, at : at + times * down * across] = torch.stack(axes).flatten(1) + start
+                start, at = start + max(down, across), at + times * down * across
+        # transformers counts from the largest position, which is that of an image where one ends the text.
+        ahead.append([int(found[:, row].max()) + 1 - sum(real)])
+    return found, torch.tensor(ahead)

@@ -37,7 +37,7 @@ class _Drawing(TypedDict):
     sides: list[tuple[Side, str]]
 
 
-class Dimension(TypedDict):
+class _Dimension(TypedDict):
     """One dimension that may change. sides: for each side `_freedom`, and where it is specialized."""
 
     name: str
@@ -147,7 +147,7 @@ def _changed(sides: list[Side]) -> list[str]:
     return [path for path in dict.fromkeys([*after, *before]) if before.get(path) != after.get(path)]
 
 
-def dimensions(comparison: Comparison) -> list[Dimension]:
+def dimensions(comparison: Comparison) -> list[_Dimension]:
     """Every dimension that may change: whether it is free on each side, and where it is specialized."""
     names: dict[str, int] = {}
     for side in comparison.sides:

@@ -114,7 +114,7 @@ def _coloured_lines(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Line:
+class _Line:
     """One line of source as HTML. at: whether it is the line that was asked for. mark: of a condition, what ran."""
 
     number: int
@@ -123,7 +123,7 @@ class Line:
     mark: str = ""
 
 
-def around(source: str) -> list[Line]:
+def around(source: str) -> list[_Line]:
     """The line at `source`, written as file:line, and its neighbours. [] where the file has no such line."""
     file, _, number = source.rpartition(":")
     lines = linecache.getlines(file)
@@ -132,10 +132,10 @@ def around(source: str) -> list[Line]:
     at = int(number)
     first, last = max(at - _REACH, 1), min(at + _REACH, len(lines))
     coloured = _coloured(lines, first, last)
-    return [Line(n, code, n == at) for n, code in enumerate(coloured, first) if code or first < n < last]
+    return [_Line(n, code, n == at) for n, code in enumerate(coloured, first) if code or first < n < last]
 
 
-def marked(sides: Sequence[Untried]) -> list[Line]:
+def marked(sides: Sequence[Untried]) -> list[_Line]:
     """The functions' source with a mark at each condition, as tools for coverage show it. sides: of one function."""
     file = sides[0].place.rpartition(" in ")[0].rpartition(":")[0]
     lines, (first, last), marks = linecache.getlines(file), sides[0].span, dict(sides[0].marks)
@@ -143,7 +143,7 @@ def marked(sides: Sequence[Untried]) -> list[Line]:
         return around(sides[0].place.rpartition(" in ")[0])
     shown = {n for at in marks for n in range(at - _REACH, at + _REACH + 1)} if last - first > _WHOLE else set()
     return [
-        Line(n, code, marks.get(n) == "never", marks.get(n, ""))
+        _Line(n, code, marks.get(n) == "never", marks.get(n, ""))
         for n, code in enumerate(_coloured(lines, first, last), first)
         if not shown or n in shown
     ]

@@ -22,7 +22,7 @@ _ONE_VALUE = "top-1 has nothing to choose from in rows of one value: compare by 
 
 
 @dataclass(frozen=True)
-class Closeness:
+class _Closeness:
     """One measure and how much of it is close enough. `str` is what `compare=` takes: `cosine=0.99`."""
 
     measure: str
@@ -64,12 +64,12 @@ class _Distance:
         return f"{self.output}: {', '.join(parts)}" if parts else f"{self.output}: not compared"
 
 
-def closeness(text: str) -> Closeness:
+def closeness(text: str) -> _Closeness:
     """The measure in a text such as `top1` or `cosine=0.98`. Raises InputError for another one."""
     name, given, threshold = text.partition("=") if isinstance(text, str) else (str(text), "", "")
     try:
         if name in THRESHOLDS and 0 <= (value := float(threshold) if given else THRESHOLDS[name]) <= 1:
-            return Closeness(name, value)
+            return _Closeness(name, value)
     except ValueError:
         pass
     known = ", ".join(f"{name}={value:g}" for name, value in THRESHOLDS.items())

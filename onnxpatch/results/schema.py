@@ -24,6 +24,9 @@ _UNWRITTEN = ("program", "recorded")  # fields that are objects for Python, and 
 class _Written(GenerateJsonSchema):
     """Describes what `to_dict` writes, not what a constructor takes."""
 
+    def normalize_name(self, name: str) -> str:
+        return super().normalize_name(name).lstrip("_")
+
     def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
         return {"type": ["number", "string", "null"]}
 
@@ -39,6 +42,10 @@ class _Written(GenerateJsonSchema):
 
     def field_title_should_be_set(self, schema: object) -> bool:
         return False  # it would repeat the name of the field
+
+    def typed_dict_schema(self, schema: core_schema.TypedDictSchema) -> JsonSchemaValue:
+        written = super().typed_dict_schema(schema)
+        return {**written, "title": written["title"].lstrip("_")}
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         written = super().dataclass_schema(schema)

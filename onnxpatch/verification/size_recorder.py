@@ -2,7 +2,7 @@
 
     if x.shape[-1] > 512: ...      in eager a comparison of plain ints, which no hook of torch sees
 
-While a `SizeWatch` is active, `x.shape` returns `WatchedSize`, a subclass of int that records its comparisons, and
+While a `SizeWatch` is active, `x.shape` returns a subclass of int that records its comparisons, and
 whose sums and products are watched sizes as well.
 """
 
@@ -70,10 +70,10 @@ class SizeWatch:
     def watched(self, sizes: Any) -> object:
         """The sizes that a tensor returned, as watched sizes."""
         if isinstance(sizes, int):
-            return WatchedSize(sizes, self, exact=True)
-        return torch.Size([WatchedSize(size, self, exact=True) for size in sizes])
+            return _WatchedSize(sizes, self, exact=True)
+        return torch.Size([_WatchedSize(size, self, exact=True) for size in sizes])
 
-    def note(self, size: WatchedSize, other: object, answer: bool, equality: bool, first: bool = False) -> bool:
+    def note(self, size: _WatchedSize, other: object, answer: bool, equality: bool, first: bool = False) -> bool:
         if self.over:
             return answer
         frame = asking_frame(sys._getframe(2), *_OURS)
@@ -102,7 +102,7 @@ class SizeWatch:
         return [one for one in self.comparisons if one.outcome not in seen and not one.first_step]
 
 
-class WatchedSize(int):
+class _WatchedSize(int):
     """A size, or an int computed from sizes. divided, step: of a remainder, its dividend and divisor. exact: it was not
     rounded."""
 
@@ -111,7 +111,9 @@ class WatchedSize(int):
     step: int
     exact: bool
 
-    def __new__(cls, value: int, watch: SizeWatch, divided: int = 0, step: int = 0, exact: bool = False) -> WatchedSize:
+    def __new__(
+        cls, value: int, watch: SizeWatch, divided: int = 0, step: int = 0, exact: bool = False
+    ) -> _WatchedSize:
         made = super().__new__(cls, value)
         made.watch, made.divided, made.step, made.exact = watch, divided, step, exact
         return made
@@ -125,7 +127,7 @@ class WatchedSize(int):
 
     def __mod__(self, other: Any) -> Any:
         rest = int.__mod__(self, other)
-        return WatchedSize(rest, self.watch, int(self), abs(int(other))) if isinstance(other, int) else rest
+        return _WatchedSize(rest, self.watch, int(self), abs(int(other))) if isinstance(other, int) else rest
 
     def __mul__(self, other: object) -> Any:
         return self._multiplied(other, False) if isinstance(other, float) else _times(self, other)
@@ -142,7 +144,7 @@ class WatchedSize(int):
         value = int.__floordiv__(self, other)
         if int(self) > 0 and value in (0, 1):  # `n // 64` of a small n: the first step is at n = 64
             self.watch.note(self, other, value == 1, False, first=True)
-        return WatchedSize(value, self.watch) if type(value) is int else value
+        return _WatchedSize(value, self.watch) if type(value) is int else value
 
     def _multiplied(self, by: float, divided: bool) -> Any:
         if isinstance(by, float):
@@ -151,23 +153,23 @@ class WatchedSize(int):
 
     def _number(self) -> Number:
         note = functools.partial(self.watch.note, self)
-        return Number(int(self), note, lambda whole: WatchedSize(whole, self.watch))
+        return Number(int(self), note, lambda whole: _WatchedSize(whole, self.watch))
 
     def __bool__(self) -> bool:
         return self.watch.note(self, 0, int(self) != 0, True)
 
 
 def _computed(plain: Callable[..., object], rounds: bool = False) -> Any:
-    def method(self: WatchedSize, *others: object) -> Any:
+    def method(self: _WatchedSize, *others: object) -> Any:
         value = plain(self, *others)
         exact = self.exact and not rounds and all(getattr(one, "exact", True) for one in others)
-        return WatchedSize(value, self.watch, exact=exact) if type(value) is int else value
+        return _WatchedSize(value, self.watch, exact=exact) if type(value) is int else value
 
     return method
 
 
 def _compared(name: str, equality: bool) -> object:
-    def method(self: WatchedSize, other: object) -> Any:
+    def method(self: _WatchedSize, other: object) -> Any:
         if not isinstance(other, int | float):
             return NotImplemented
         # int's comparison methods give NotImplemented for a float.
@@ -179,6 +181,6 @@ def _compared(name: str, equality: bool) -> object:
 
 _times = _computed(int.__mul__)
 for _name in ("add", "radd", "sub", "rsub", "rfloordiv", "neg", "abs", "rmod"):
-    setattr(WatchedSize, f"__{_name}__", _computed(getattr(int, f"__{_name}__"), _name in ("rfloordiv", "rmod")))
+    setattr(_WatchedSize, f"__{_name}__", _computed(getattr(int, f"__{_name}__"), _name in ("rfloordiv", "rmod")))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(WatchedSize, f"__{_name}__", _compared(f"__{_name}__", _name in ("eq", "ne")))
+    setattr(_WatchedSize, f"__{_name}__", _compared(f"__{_name}__", _name in ("eq", "ne")))

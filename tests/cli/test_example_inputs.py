@@ -86,14 +86,14 @@ def test_files_with_names_of_their_own(place):
 
 
 def test_inputs_that_fill_containers(place):
-    from onnxpatch.cli.target import LoadedTarget, example
+    from onnxpatch.cli.target import _LoadedTarget, example
 
     class Sum(torch.nn.Module):
         def forward(self, xs, *, scale):
             return sum(xs) * scale["a"]
 
     call = example(
-        LoadedTarget("Sum", Sum(), None), ["xs.0=float32[B,2]", "xs.1=float32[B,2]", "scale.a=float32[1]"], []
+        _LoadedTarget("Sum", Sum(), None), ["xs.0=float32[B,2]", "xs.1=float32[B,2]", "scale.a=float32[1]"], []
     )
     assert [tuple(x.shape) for x in call.args[0]] == [(2, 2), (2, 2)]
     assert set(call.kwargs["scale"]) == {"a"}

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from onnxpatch.decisions.ask import Number
-from onnxpatch.verification.size_recorder import SizeWatch, WatchedSize
+from onnxpatch.verification.size_recorder import SizeWatch
 
 
 def noted(ask, source=12.0):
@@ -43,12 +43,12 @@ def test_no_value_of_the_source_gives_it():
 
 def test_a_size_is_compared_with_what_its_fraction_is():
     watch = SizeWatch()
-    size = WatchedSize(30, watch)
-    assert not size / WatchedSize(20, watch) > 2
+    size = watch.watched(30)
+    assert not size / watch.watched(20) > 2
     assert [(one.size, one.other, one.answer) for one in watch.comparisons] == [(30, 40, False)]
 
 
 def test_rounding_gives_a_watched_size_again_and_a_copy_is_plain():
-    size = WatchedSize(30, SizeWatch())
-    assert type(math.floor(size / 4)) is WatchedSize
+    size = SizeWatch().watched(30)
+    assert type(math.floor(size / 4)) is type(size)
     assert type(copy.copy(size / 4)) is float and hash(size / 4) == hash(7.5)

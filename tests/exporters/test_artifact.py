@@ -199,7 +199,7 @@ def test_the_next_export_sweeps_what_killed_ones_left(tmp_path: Path) -> None:
         assert len(_hidden(tmp_path)) == 1  # the second has removed what the first one left
     alive, left = _killed(tmp_path / "m.onnx", None), tmp_path / ".onnxpatch-left"
     left.mkdir()
-    (left / artifact.Lock.NAME).write_text("")
+    (left / artifact._Lock.NAME).write_text("")
     try:
         assert len(_hidden(tmp_path)) == 2
         export(tmp_path / "other.onnx")
@@ -229,13 +229,13 @@ def test_a_disk_that_is_full_ends_the_export_in_one_line(tmp_path: Path, exporte
 def test_what_is_not_ours_is_not_swept(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
-    (victim / artifact.Lock.NAME).write_text("")
+    (victim / artifact._Lock.NAME).write_text("")
     (tmp_path / ".onnxpatch-link").symlink_to(victim)
     (tmp_path / ".onnxpatch-cache").mkdir()
     (tmp_path / ".onnxpatch-file").write_text("a file")
     linked = tmp_path / ".onnxpatch-lock"
     linked.mkdir()
-    (linked / artifact.Lock.NAME).symlink_to(tmp_path / ".onnxpatch-file")
+    (linked / artifact._Lock.NAME).symlink_to(tmp_path / ".onnxpatch-file")
     artifact.sweep(tmp_path)
     assert victim.exists() and sorted(_hidden(tmp_path)) == [
         ".onnxpatch-cache", ".onnxpatch-file", ".onnxpatch-link", ".onnxpatch-lock",

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import onnxpatch
-from onnxpatch.results.quantized_distance import Closeness, closeness, distances
+from onnxpatch.results.quantized_distance import closeness, distances
 
 pytestmark = pytest.mark.exports  # verify reads the model's conditions on sizes by torch.export
 
@@ -87,8 +87,8 @@ def test_rows_of_all_comparisons_are_counted_together() -> None:
     one = onnxpatch.results.checks.OutputParity("y", (1, 3), (1, 3), "float32", "float32", cosine=1.0, top1=0.0)
     many = onnxpatch.results.checks.OutputParity("y", (99, 3), (99, 3), "float32", "float32", cosine=1.0, top1=1.0)
     checks = [onnxpatch.results.checks.Checked("onnxruntime", "example", "example", {}, (p,)) for p in (one, many)]
-    assert all(check.ok for check in Closeness("top1", 0.95).judged(checks))
-    assert [check.ok for check in Closeness("top1", 0.995).judged(checks)] == [False, True]
+    assert all(check.ok for check in closeness("top1=0.95").judged(checks))
+    assert [check.ok for check in closeness("top1=0.995").judged(checks)] == [False, True]
 
 
 def test_what_is_no_rounding_stays_wrong_at_any_threshold(tmp_path: Path) -> None:
