@@ -124,7 +124,7 @@ RELIED_ON = (
     Api("torch._C._dispatch_has_kernel_for_dispatch_key", "operator_tables", _AGAIN),
     Api("torch._ops.HigherOrderOperator", "operator_tables", _AGAIN),
     Api("onnxscript.rewriter.pattern.SimplePatternMatcher._match_constant", "exporters", _ROUNDED),
-    Api("torch._ops.HigherOrderOperator", "graph_bodies", "patches of functions do not act in branches under dynamo"),
+    Api("torch._ops.HigherOrderOperator", "function_modes", "patches of functions do not act in branches under dynamo"),
     Api(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", "exporters", "a dynamo export is one step for doctor"),
     Api("torch._export.non_strict_utils._tensor_min_max", "one_export", _LEFT),
     Api("torch.compiler._is_exporting_flag", "one_export", _FORKED_EXPORT),
