@@ -21,6 +21,11 @@ def is_static(*sizes: object) -> bool:
     return all(isinstance(size, int) for size in sizes)
 
 
+def on_each_axis(value: object, rank: int) -> list[Any]:
+    """The sizes, steps or pads of a window over `rank` axes, of which one number stands for all."""
+    return list(value) if isinstance(value, tuple | list) else [value] * rank
+
+
 def windows_over(size: int, window: int) -> int:
     """ceil(size / window), written so that sympy keeps one floor division."""
     return (size + (window - 1)) // window

@@ -97,7 +97,9 @@ def _depths(patches: list[Patch], last_names: list[set[str]], lineage: list[type
     pairs = zip(patches, last_names, strict=True)
     named = [None if names.isdisjoint(last) else _named_at(patch, lineage) for patch, last in pairs]
     bodies = [patch.when.bodies if depth is None else {} for patch, depth in zip(patches, named, strict=True)]
-    copies = known(lineage[0], bodies) if lineage else [False] * len(patches)
+    # torch's own layers are copies of nothing.
+    theirs = bool(lineage) and not lineage[0].__module__.startswith("torch.nn.")
+    copies = known(lineage[0], bodies) if theirs else [False] * len(patches)
     return [0 if copy else depth for depth, copy in zip(named, copies, strict=True)]
 
 

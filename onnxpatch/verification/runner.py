@@ -23,13 +23,15 @@ from onnxpatch.verification.beyond_inputs import beyond_inputs
 from onnxpatch.verification.comparison import TOLERANCE, compare_all
 from onnxpatch.verification.eager import Eager, tells
 from onnxpatch.verification.findings import (
+    Guard,
+    breaking_probes,
     dropped_guards,
+    guards_of,
     names_of_one_size,
     source_line,
     specialized,
     unproven_dimensions,
 )
-from onnxpatch.verification.guards import Guard, breaking_probes, guards_of
 from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference

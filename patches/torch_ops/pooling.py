@@ -14,6 +14,7 @@ from torch.nn import functional
 from onnxpatch import Proof, exporting, op, untraced
 from onnxpatch.formulas.proof_cases import Computes, maps
 from onnxpatch.formulas.symbolic import function_name, symbolic
+from onnxpatch.formulas.windows import on_each_axis
 
 _ATEN = torch.ops.aten
 
@@ -107,8 +108,8 @@ def max_unpool(
     rank = int(original.__name__.removesuffix("d")[-1])
     lead = input.dim() - rank
     if output_size is None:
-        kernel = _each(kernel_size, rank)
-        steps, pads = _each(kernel if stride is None else stride, rank), _each(padding, rank)
+        kernel = on_each_axis(kernel_size, rank)
+        steps, pads = on_each_axis(kernel if stride is None else stride, rank), on_each_axis(padding, rank)
         sizes = [(input.shape[lead + i] - 1) * steps[i] - 2 * pads[i] + kernel[i] for i in range(rank)]
     else:
         sizes = list(output_size)[-rank:]
@@ -119,10 +120,6 @@ def max_unpool(
     empty = input.new_zeros([*front, places])
     # Max pooling counts its places within one map, so each map is one row.
     return empty.scatter(-1, indices.flatten(lead), input.flatten(lead)).reshape([*front, *sizes])
-
-
-def _each(value: object, rank: int) -> list[Any]:
-    return list(value) if isinstance(value, tuple | list) else [value] * rank
 
 
 class _Alone(nn.Module):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from onnxpatch.patches.torch_ops.adaptive_pooling import largest_under
 from onnxpatch.patches.torch_ops.order_statistics import kthvalue, median
-from onnxpatch.patches.torch_ops.pooling_by_sizes import largest_under
 from onnxpatch.patches.torch_ops.products import euclidean
 from onnxpatch.patches.torch_ops.repeats import repeated
 from tests.formulas.forms import EXPORTERS, differences

@@ -1,7 +1,7 @@
-"""Attention of transformers' models: heads that share keys, texts packed in one row, layers with a sliding window.
+"""Layers of transformers' models in the form that onnxruntime has kernels for: attention, RMS normalization.
 
-Heads reach the graph as they are; packed texts attend to themselves; the mask of a sliding window spans as many keys as
-there are, before and after the window is full.
+Heads that share keys reach the graph as they are; texts packed in one row attend to themselves; the mask of a sliding
+window spans as many keys as there are, before and after the window is full.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from onnxpatch import Proof, When, op, patch
+from onnxpatch import KnownBody, Proof, When, op, patch
 from onnxpatch.decisions.ask import calling_frame
+from onnxpatch.formulas.layer_nodes import rms_norm
 from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
@@ -188,3 +189,49 @@ def sliding_mask_sizes(original: object, layer: Any, query_length: Any) -> tuple
         return torch.sym_min(seen, kept) + query_length, torch.sym_max(seen - kept, 0)
     seen = as_tensor(seen, torch.int64)
     return seen.clamp(max=kept) + query_length, (seen - kept).clamp(min=0)
+
+
+# ------------------------------------------------------------------ RMS normalization
+WRITTEN_FOR = "transformers 5.23.0"
+
+
+def _norm() -> nn.Module:
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm
+
+    norm = LlamaRMSNorm(6)
+    nn.init.normal_(norm.weight)
+    return norm
+
+
+@patch(
+    "transformers.models.llama.modeling_llama.LlamaRMSNorm",
+    name="transformers-rms-norm",
+    why="Pow, ReduceMean, Sqrt, Reciprocal and two Mul for each normalization: onnxruntime fuses nothing of it, "
+    "since it looks for a division",
+    when=When(
+        # Of Llama, of Olmo, which multiplies by the weight before it returns to half precision, and of T5.
+        bodies={
+            "forward": {
+                KnownBody("9635bcd843f3", WRITTEN_FOR),
+                KnownBody("eef4e978a32a", WRITTEN_FOR),
+                KnownBody("3152525beceb", WRITTEN_FOR),
+            }
+        },
+    ),
+    proof=Proof(
+        build=_norm,
+        inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),)],
+        leaner=("dynamo", "trace"),
+    ),
+)
+class _RMSNorm:
+    """Computes x / sqrt(mean(x^2) + eps), times the weight. Half precision is left as it is, since the models round in
+    different orders there."""
+
+    weight: Tensor
+    variance_epsilon: float
+
+    def forward(self, hidden_states: Tensor) -> Any:
+        if hidden_states.dtype != torch.float32 or self.weight.dtype != torch.float32:
+            return NotImplemented
+        return rms_norm(hidden_states, self.weight, self.variance_epsilon)
