@@ -142,7 +142,7 @@ def _composed(x: Tensor) -> tuple[Tensor, ...]:
     spread = spread + torch.fliplr(spread.roll(1)) * spread.flipud()
     windows = torch.cat((x.unfold(1, 3, 2), x.unfold(-2, 4, 1)[:, :3, ..., :3]), -1)
     chosen = torch.take_along_dim(x, x.argsort(1), 1) + torch.special.exp2(x) * torch.special.sinc(x)
-    return square, spread, windows, chosen, torch.kron(x[0], x[0, :2])
+    return square, spread, windows, chosen, torch.kron(x[0], x[0, :2]), torch.outer(torch.arange(x.shape[0]), x[0, 0])
 
 
 COMPOSITES: dict[str, Callable[..., Any]] = {
@@ -163,6 +163,8 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "bilinear": bilinear,
     "cartesian_prod": cartesian_prod,
     "kron": kron,
+    "outer": lambda x, y: x[:, None] * y,
+    "ger": lambda x, y: x[:, None] * y,
     "take_along_dim": take_along_dim,
     "roll": roll,
     "fliplr": lambda x: x.flip(1),

@@ -1,20 +1,19 @@
-"""Functions of each element: atan2, fmax and fmin, clamp, numbers minus whole numbers, gelu, exp, shrinking."""
+"""Functions of each element: atan2, fmax and fmin, gelu, exp, shrinking."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import Proof, exporting, missing, op, running_model, untraced
-from onnxpatch.formulas.elementary import hypot, softplus
+from onnxpatch.formulas.elementary import floats, hypot, softplus
 from onnxpatch.formulas.nodes import target_opset
 from onnxpatch.formulas.proof_cases import numbers
-from onnxpatch.formulas.symbolic import constant, function_name, symbolic, unrecorded
+from onnxpatch.formulas.symbolic import constant, symbolic, unrecorded
 
 
 def _grid(batch: int, count: int) -> tuple[Tensor, ...]:
@@ -28,17 +27,16 @@ def _grid(batch: int, count: int) -> tuple[Tensor, ...]:
     "arctan2",
     name="atan2-origin",
     why="non-finite values differ: atan2(0, 0) is NaN in the graph, and atan2(0, -1) has the wrong sign",
-    reason="non-finite values differ|relative error",
+    reason="non-finite values differ|relative error|is invalid",
     link="https://github.com/pytorch/pytorch/issues/51334",
     tries=_grid,
     sizes=((2, 6), (1, 3), (3, 5)),
-    case=lambda y, x: torch.atan2(y, x),
+    case=lambda y, x: (torch.atan2(y, x), torch.atan2(y.int(), x.long()), torch.atan2(y, x.int())),
     unchanged=lambda y, x: torch.atan(y) + x,
 )
 def atan2(input: Tensor, other: Tensor) -> Tensor:
     """The angle of (other, input), in radians from -pi to pi."""
-    if not input.is_floating_point() or not other.is_floating_point():
-        return NotImplemented
+    input, other = floats(input), floats(other)
     # The only place where the quotient says nothing: 0 / 0 is NaN.
     origin = (input == 0) & (other == 0)
     # A quotient by 0 has the sign of the number divided, by a negative 0, too; in the origin it is 0.
@@ -73,82 +71,6 @@ def extreme(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Te
     if not chosen.is_floating_point():
         return chosen
     return torch.where(torch.isnan(input), other, torch.where(torch.isnan(other), input, chosen))
-
-
-@op(
-    "rsub",
-    "__rsub__",
-    name="number-minus-integers",
-    why="Cannot find a compatible OpOverload for aten.sub with the provided arguments",
-    reason="aten.sub",
-    link="https://github.com/pytorch/pytorch/issues/144382",
-    exporters=("dynamo",),
-    tries=lambda n: torch.arange(n) - 3,
-    case=lambda x: (1.0 - x, torch.rsub(x, 2.5), 1 - x, 0.5 - (x > 0).to(torch.int32)),
-)
-def number_minus(input: Tensor, other: object, *, alpha: object = 1) -> Tensor:
-    """Writes `2.5 - ints` as -ints + 2.5, which the exporter promotes correctly."""
-    if input.is_floating_point() or not isinstance(other, float) or alpha != 1:
-        return NotImplemented
-    return input.to(torch.get_default_dtype()).neg() + other
-
-
-_LONG_NAMES = {
-    "divide": "div", "true_divide": "div", "subtract": "sub", "multiply": "mul", "greater": "gt", "less": "lt",
-    "greater_equal": "ge", "less_equal": "le", "not_equal": "ne",
-}  # fmt: skip
-
-
-def _two_dtypes(x: Tensor) -> tuple[Tensor, ...]:
-    whole = torch.arange(x.shape[-1]) + 1
-    mixed = torch.divide(x, whole), whole.subtract(x), torch.multiply(x, whole), torch.true_divide(whole, x)
-    return *mixed, torch.greater(whole, x), x.less_equal(whole)
-
-
-@op(
-    *_LONG_NAMES,
-    name="long-names-of-arithmetic",
-    why="Type parameter (T) of Optype (Div) bound to different types: of torch.divide the exporter casts no operand",
-    reason="bound to different types",
-    link="https://github.com/pytorch/pytorch/blob/main/torch/onnx/_internal/fx/passes/type_promotion.py",
-    exporters=("dynamo",),
-    tries=lambda b, n: torch.randn(b, n),
-    case=_two_dtypes,
-    unchanged=lambda x: x / (torch.arange(x.shape[-1]) + 1),
-)
-def arithmetic(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    """By the short name, whose operands the exporter casts to one dtype."""
-    return getattr(torch, _LONG_NAMES[function_name(original)])(*args, **kwargs)
-
-
-def _limited(x: Tensor) -> tuple[Tensor, ...]:
-    limits = (x.clamp(-2.5, 3.5), torch.clamp(x, min=0.5), x.clamp(max=1), torch.clip(x, 0, 2.5))
-    return *limits, x.clamp_min(0.5), torch.clamp_max(x, 1.5), x.clamp(torch.tensor(-1.5), torch.tensor(2.5))
-
-
-@op(
-    "clamp",
-    "clip",
-    "clamp_min",
-    "clamp_max",
-    name="integers-clamped-by-floats",
-    why="whole numbers limited by 3.5 come out as whole numbers, limited by 3",
-    reason="int64, eager has float32",
-    link="https://github.com/pytorch/pytorch/issues/143222",
-    exporters=("trace",),
-    tries=lambda n: torch.arange(n) - 4,
-    sizes=(9, 12, 1),
-    case=_limited,
-)
-def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
-    """Clamps ints by floats in floats, as torch does."""
-    if input.is_floating_point() or not any(map(_fractional, (min, max))):
-        return NotImplemented
-    return input.to(torch.get_default_dtype()).clamp(min, max)
-
-
-def _fractional(limit: object) -> bool:
-    return limit.is_floating_point() if isinstance(limit, Tensor) else isinstance(limit, float)
 
 
 _OPSET = 20  # the first with Gelu

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -79,29 +78,6 @@ def einsum(equation: str, *operands: object) -> Tensor:
         return NotImplemented
     made = layer_nodes.einsum(equation, *tensors)
     return NotImplemented if made is None else made
-
-
-@op(
-    "einsum",
-    "functional.einsum",
-    name="einsum-of-two-dtypes",
-    why="Type parameter (T) of Optype (Einsum) bound to different types (tensor(float) and tensor(int64))",
-    reason="different types|Type Error",
-    link="https://onnx.ai/onnx/operators/onnx__Einsum.html",
-    tries=lambda b, n, m: (torch.randn(b, n), torch.arange(b * m).reshape(b, m)),
-    sizes=((2, 3, 4), (5, 1, 7)),
-    case=lambda x, counts: torch.einsum("bi,bj->bij", x, counts),
-    unchanged=lambda x, counts: torch.einsum("bi,bj->bij", x, x),
-)
-def einsum_of_two_dtypes(original: Callable[..., Tensor], equation: str, *operands: object) -> Tensor:
-    """The operands in the dtype that eager promotes them to, where it takes them at all."""
-    tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
-    dtypes = {one.dtype for one in tensors if isinstance(one, Tensor)}
-    if not isinstance(equation, str) or len(tensors) != 2 or len(dtypes) < 2:
-        return NotImplemented
-    # ONNX promotes nothing: all operands of a node have one dtype.
-    common = functools.reduce(torch.promote_types, dtypes)
-    return original(equation, *(one.to(common) for one in tensors))
 
 
 _COMPOSED: dict[str, Callable[..., Tensor]] = {

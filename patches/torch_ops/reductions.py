@@ -255,15 +255,15 @@ op(
     link="https://github.com/pytorch/pytorch/issues/126972",
     tries=lambda b, n: torch.randn(b, n, 3),
     sizes=((2, 6), (3, 11), (1, 1)),
-    case=lambda x: (torch.cumprod(x, 1), torch.logcumsumexp(x * 200, dim=1)),
+    case=lambda x: (torch.cumprod(x, 1), torch.cumprod(x.round().int(), 1), torch.logcumsumexp(x * 200, dim=1)),
 )
 def running_product(
     original: Callable[..., Tensor], input: Tensor, dim: int, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """Computes cumprod or logcumsumexp in log2(length) steps."""
-    if not (dtype or input.dtype).is_floating_point or input.dim() == 0:
-        return NotImplemented
     x = input if dtype is None else input.to(dtype)
+    if x.is_complex() or x.dim() == 0:
+        return NotImplemented
     return scans.cumprod(x, dim) if original.__name__ == "cumprod" else _logcumsumexp(x, dim)
 
 
