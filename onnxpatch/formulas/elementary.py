@@ -26,8 +26,8 @@ def floats(x: Tensor) -> Tensor:
 
 def polynomial(x: Tensor, terms: Sequence[float]) -> Tensor:
     """terms[0] + terms[1] x + terms[2] x**2 + ..."""
-    found = torch.full_like(x, terms[-1])
-    for term in reversed(terms[:-1]):
+    found = terms[-1] * x + terms[-2]
+    for term in reversed(terms[:-2]):
         found = found * x + term
     return found
 

@@ -149,7 +149,7 @@ def as_tensor(value: Any, dtype: torch.dtype, device: torch.device | None = None
 
 def counted(size: Any, like: Tensor) -> Tensor:
     """A size as a 0-d tensor that the graph computes, on the device of `like`. A Python float would freeze it."""
-    return torch.ones_like(torch.arange(size, device=like.device)).sum()
+    return size if isinstance(size, Tensor) else torch.ones_like(torch.arange(size, device=like.device)).sum()
 
 
 def scaled(size: Any, scale: Any) -> Any:

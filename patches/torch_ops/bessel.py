@@ -86,21 +86,26 @@ _BOUND, _K_BOUND, _AIRY_BOUND = 8.0, 2.0, 3.0
 
 def i(order: int, x: Tensor, scaled: bool) -> Tensor:
     """The modified Bessel function I of order 0 or 1; exp(-|x|) I(x) if `scaled`."""
-    size, (near, far) = x.abs(), _I[order]
+    size, far = x.abs(), _I[order][1]
     part, rest = size.clamp(max=_BOUND), size.clamp(min=_BOUND)
     # In two factors: the exponential alone is infinite before the quotient is.
     grown = torch.exp(size / 2)
-    low = polynomial((part / _BOUND) ** 2, near) * (part if order else 1.0)
+    low = _i_near(order, part)
     high = polynomial(_BOUND / rest, far) / torch.sqrt(rest)
     found = torch.where(size < _BOUND, low / grown / grown if scaled else low, high if scaled else high * grown * grown)
     return torch.where(x < 0, -found, found) if order else found
+
+
+def _i_near(order: int, x: Tensor) -> Tensor:
+    found = polynomial((x / _BOUND) ** 2, _I[order][0])
+    return found * x if order else found
 
 
 def k(order: int, x: Tensor, scaled: bool) -> Tensor:
     """The modified Bessel function K of order 0 or 1; exp(x) K(x) if `scaled`. inf at 0, NaN below."""
     near, far = _K[order]
     part, rest = x.clamp(max=_K_BOUND), x.clamp(min=_K_BOUND)
-    series, slope = polynomial((part / 2) ** 2, near), torch.log(part / 2) * i(order, part, False)
+    series, slope = polynomial((part / 2) ** 2, near), torch.log(part / 2) * _i_near(order, part)
     low = series / part + slope if order else series - slope
     high = polynomial(2 / rest, far) / torch.sqrt(rest)
     found = torch.where(
@@ -111,24 +116,27 @@ def k(order: int, x: Tensor, scaled: bool) -> Tensor:
 
 def _from_zero(x: Tensor, found: Tensor, at_zero: float) -> Tensor:
     """NaN below 0, and this at 0."""
-    found = torch.where(x < 0, torch.full_like(x, math.nan), found)
-    return torch.where(x == 0, torch.full_like(x, at_zero), found)
+    return torch.where(x == 0, at_zero, torch.where(x < 0, math.nan, found))
 
 
 def j(order: int, x: Tensor) -> Tensor:
     """The Bessel function J of order 0 or 1."""
     size = x.abs()
-    part = size.clamp(max=_BOUND)
-    low = polynomial(2 * (part / _BOUND) ** 2 - 1, _J_NEAR[order]) * (part if order else 1.0)
+    low = _near(order, size.clamp(max=_BOUND), _J_NEAR)
     found = torch.where(size < _BOUND, low, _wave(order, size.clamp(min=_BOUND), 1))
     return torch.where(x < 0, -found, found) if order else found
+
+
+def _near(order: int, x: Tensor, parts: tuple[tuple[float, ...], ...]) -> Tensor:
+    found = polynomial(x * x * (2 / _BOUND**2) - 1, parts[order])
+    return found * x if order else found
 
 
 def y(order: int, x: Tensor) -> Tensor:
     """The Bessel function Y of order 0 or 1. -inf at 0, NaN below."""
     part = x.clamp(max=_BOUND)
-    low, log = polynomial(2 * (part / _BOUND) ** 2 - 1, _Y_NEAR[order]), torch.log(part) * j(order, part)
-    low = low * part + 2 / math.pi * (log - 1 / part) if order else low + 2 / math.pi * log
+    log = torch.log(part) * _near(order, part, _J_NEAR)
+    low = _near(order, part, _Y_NEAR) + 2 / math.pi * (log - 1 / part if order else log)
     return _from_zero(x, torch.where(x < _BOUND, low, _wave(order, x.clamp(min=_BOUND), 0)), -math.inf)
 
 

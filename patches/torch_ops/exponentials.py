@@ -168,9 +168,9 @@ def erfinv(input: Tensor) -> Tensor:
 )
 def ndtri(input: Tensor) -> Tensor:
     """The number below which a share x of normal numbers is."""
-    wide = floats(input).double()
-    # The difference from a half has no digits of small shares, in float64 neither.
-    return normal_quantile(wide - 0.5, torch.minimum(wide, 1 - wide)).to(floats(input).dtype)
+    x = floats(input)
+    # The difference from a half has no digits of small shares.
+    return normal_quantile(x - 0.5, torch.minimum(x, 1 - x))
 
 
 @op("special.entr", why=untraced("aten::special_entr"), tries=numbers)

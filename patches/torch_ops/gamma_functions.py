@@ -64,16 +64,17 @@ def _right(z: Tensor) -> Tensor:
 _TERMS = 12  # summed one by one, before the formula of Euler and Maclaurin takes over
 
 
-# B(2k) / (2k)! of the Bernoulli numbers, and -B(2k) / 2k.
+# B(2k) / (2k)! of the Bernoulli numbers B(2k), -B(2k) / 2k, and themselves.
 _ZETA = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 
 
-_DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760)
+_DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760, -1 / 12)
 
 
-def _beside(x: Tensor) -> Tensor:
-    """x, x + 1, ... on a new last axis."""
-    return x.unsqueeze(-1) + torch.arange(_TERMS, dtype=x.dtype, device=x.device)
+_TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66)
+
+
+_PAIRED = (0, 6, 10, 12)  # (x + k) (x + 7 - k) without x (x + 7)
 
 
 def _both_signs(n: int) -> Tensor:
@@ -83,27 +84,41 @@ def _both_signs(n: int) -> Tensor:
 @op("digamma", "special.psi", why=missing("aten::digamma"), tries=_both_signs)
 def digamma(input: Tensor) -> Tensor:
     """The slope of log(gamma(x)); by reflection below 0.5."""
-    wide = floats(input).to(torch.float64)
+    wide = floats(input)
+    wide = wide if wide.dtype == torch.float64 else wide.to(torch.float32)
     x = torch.where(wide < 0.5, 1 - wide, wide)
-    above = x + _TERMS
-    square = 1 / (above * above)
-    found = torch.log(above) - 0.5 / above + square * polynomial(square, _DIGAMMA) - (1 / _beside(x)).sum(-1)
+    over, near = 1 / (x + 8), x.clamp(max=1e15)
+    # 1 / x + ... + 1 / (x + 7), the first and the last together, and so on.
+    pair = near * (near + 7)
+    rest = sum(1 / (pair + more) for more in _PAIRED) * (2 * near + 7)
+    found = over * (over * polynomial(over * over, _DIGAMMA) - 0.5) - torch.log(over) - rest
     # The cotangent, of the distance to the nearest whole number, which is exact.
     part = math.pi * (wide - torch.round(wide))
     mirrored = found - math.pi * torch.sin(part + math.pi / 2) / torch.sin(part)
     found = torch.where(wide < 0.5, mirrored, found)
-    found = torch.where((wide < 0) & (part == 0), torch.full_like(wide, math.nan), found)
-    found = torch.where(wide == 0, -torch.reciprocal(wide), found)
-    return found.to(floats(input).dtype)
+    found = torch.where((wide < 0) & (part == 0), math.nan, found)
+    return torch.where(wide == 0, -torch.reciprocal(wide), found).to(floats(input).dtype)
 
 
-def _zeta(s: Any, q: Tensor) -> Tensor:
-    """Hurwitz' zeta function, the sum of (q + k)**-s, of positive q. s: a tensor, or 2, whose powers are products."""
-    above, several = q + _TERMS, s.unsqueeze(-1) if isinstance(s, Tensor) else s
-    power = torch.pow(1 / above, s)
-    found = torch.pow(1 / _beside(q), several).sum(-1) + torch.pow(1 / above, s - 1) / (s - 1) + power / 2
-    # Of a larger s nothing is left here, and its products are beyond the floats.
-    s = s.clamp(max=1e6) if isinstance(s, Tensor) else s
+def trigamma(x: Tensor) -> Tensor:
+    """The slope of digamma, by reflection as in eager: its poles are the large numbers that a rounded sine gives."""
+    sine = torch.sin((math.pi * x).to(torch.float64)).to(x.dtype)
+    below = x < 0.5
+    x = torch.where(below, 1 - x, x)
+    over, pair = 1 / (x + 8), x * (x + 7)
+    found = over * (1 + over * (0.5 + over * polynomial(over * over, _TRIGAMMA)))
+    # The squares of two numbers are twice their product and the square of what they are apart.
+    found = found + sum((2 + (49 - 4 * more) / (pair + more)) / (pair + more) for more in _PAIRED)
+    return torch.where(below, (math.pi / sine) ** 2 - found, found)
+
+
+def _zeta(s: Tensor, q: Tensor) -> Tensor:
+    """Hurwitz' zeta function, the sum of (q + k)**-s, of positive q."""
+    # Of a larger s nothing is left of what follows, and its products are beyond the floats.
+    s, above = s.clamp(max=1e9), q + _TERMS
+    steps = torch.arange(_TERMS, dtype=q.dtype, device=q.device).reshape([-1, *[1] * q.dim()])
+    power = torch.exp(-s * torch.log(above))
+    found = torch.exp(-s * torch.log(q + steps)).sum(0) + power * (above / (s - 1) + 0.5)
     factor = s / above
     for k, term in enumerate(_ZETA):
         found = found + term * factor * power
@@ -155,14 +170,9 @@ def polygamma(first: Any, second: Any) -> Tensor:
     n, x = (second, first) if isinstance(first, Tensor) else (first, second)
     if n == 0:
         return digamma(x)
-    wide = floats(x).to(torch.float64)
     if n == 1:
-        # By reflection, as in eager: at its poles it is the large number that the rounded sine gives, not inf.
-        below = wide < 0.5
-        found = _zeta(2, torch.where(below, 1 - wide, wide))
-        near = x if x.dtype == torch.float64 else x.to(torch.float32)
-        sine = torch.sin((math.pi * near).to(torch.float64))
-        return torch.where(below, (math.pi / sine) ** 2 - found, found).to(floats(x).dtype)
+        return trigamma(x if x.dtype == torch.float64 else x.to(torch.float32)).to(floats(x).dtype)
+    wide = floats(x).to(torch.float64)
     scale = float(math.factorial(n)) if n <= _LARGEST_FACTORIAL else math.inf
     found = (-1) ** (n + 1) * scale * zeta(torch.full_like(wide, n + 1), wide)
     return found.to(floats(x).dtype)

@@ -65,10 +65,8 @@ def _row(name: str, first: Callable[[Tensor], Tensor], following: Next) -> None:
         x = 2 * x - 1 if shifted else x
         degree = n.to(torch.int64).to(torch.float64) if isinstance(n, Tensor) else int(n)
         found = polynomial(x, degree, first(x), following)
-        if bounded:
-            found = torch.where(
-                torch.as_tensor(degree) > _LIMIT.get(dtype, 128), torch.full_like(found, math.nan), found
-            )
+        if bounded and (isinstance(degree, Tensor) or degree > _LIMIT.get(dtype, 128)):
+            found = torch.where(torch.as_tensor(degree) > _LIMIT.get(dtype, 128), math.nan, found)
         return (found.reshape(()) if alone else found).to(dtype)
 
     function = getattr(torch.special, name.removeprefix("special."))
