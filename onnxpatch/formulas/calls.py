@@ -9,6 +9,11 @@
 An argument that the stand-in names differently is matched by position. A stand-in that lacks an argument is not
 called when that argument is given. While it calls the original, attributes and context variables may have another
 value: `temporary_attributes`.
+
+What torch makes of a function, torch.vmap say, is called as the aten operators that it consists of, each by torch's
+Python function of that name; exporters record those calls, and stand-ins see them:
+
+    torch.vmap(lambda row: row / row.norm())(x)      x / torch.linalg.vector_norm(x, 2, [1]).view([x.shape[0], 1])
 """
 
 from __future__ import annotations
@@ -16,13 +21,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
-from onnxpatch._torch import signatures
+from onnxpatch._torch import pytree, signatures
+from onnxpatch._torch.function_modes import running_trace
+from onnxpatch._torch.tensor_origins import as_operators, captures, operator_name
 from onnxpatch.process import undone
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -152,3 +161,97 @@ def temporary_variable(variable: ContextVar[T], value: T) -> Iterator[None]:
     with undone(lambda: variable.set(before)):
         variable.set(value)
         yield
+
+
+# ------------------------------------------------------------------ as operators
+_END = 1 << 62  # a slice to the end has the largest int64
+
+
+def called_again(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """`function(*args, **kwargs)`. Without a tensor among the arguments, or without a trace, it is called as it is."""
+    leaves, spec = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    result: list[Any] = []
+
+    def of_tensors(*tensors: Tensor) -> list[Any]:
+        given = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+        positional, named = pytree.tree_unflatten(given, spec)
+        flat, shape = pytree.tree_flatten(function(*positional, **named))
+        result.append(shape)
+        return flat
+
+    tensors = [leaves[place] for place in places]
+    if not tensors or not (running_trace() or captures()):  # within another one
+        return function(*args, **kwargs)
+    flat = OperatorsAgain(as_operators(of_tensors, tensors)).run(*tensors)
+    return pytree.tree_unflatten(list(flat), result[-1])
+
+
+def of_operators(program: Any) -> bool:
+    """Whether a captured program calls operators, as those of torch.export do."""
+    return any(operator_name(node.target) for node in program.graph.nodes)
+
+
+class OperatorsAgain(torch.fx.Interpreter):
+    """Runs a graph of operators."""
+
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        # What torch.export assumed of sizes is no part of what is computed.
+        return None if target == "_guards_fn" else super().call_module(target, args, kwargs)
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name = operator_name(target)
+        if name is None:  # arithmetic of sizes, and parts of several results
+            return target(*args, **kwargs)
+        if name.startswith(_CONDITIONS):
+            return None
+        if name in _FORMS:
+            return _FORMS[name](*args, **kwargs)
+        if name in _ARITHMETIC and not isinstance(args[0], Tensor):  # 1 - x
+            return getattr(operator, _ARITHMETIC[name])(*args)
+        # How results lie in memory is nobody's concern.
+        kwargs = {key: value for key, value in kwargs.items() if key not in _LAYOUT}
+        homes = [torch.linalg] if name.startswith("linalg_") else [torch, Tensor, torch.nn.functional]
+        spelled = name.removeprefix("linalg_")
+        return next((getattr(home, spelled) for home in homes if hasattr(home, spelled)), target)(*args, **kwargs)
+
+
+_ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul", "div": "truediv", "pow": "pow"}
+_CONDITIONS = ("_assert_", "sym_constrain_")
+_LAYOUT = ("layout", "pin_memory", "memory_format")
+
+
+def _indexed(x: Tensor, places: Sequence[Tensor | None]) -> Tensor:
+    # The dots keep it from `TransformGetItemToIndex`, a mode of torch's for vmap, which takes lists of tensors alone.
+    return x[(*(slice(None) if one is None else one for one in places), ...)]
+
+
+def _sliced(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    end = None if isinstance(end, int) and end > _END else end
+    return x[(slice(None),) * (dim % x.dim()) + (slice(start, end, step),)]
+
+
+def _converted(x: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
+    return x if dtype is None else x.to(dtype)
+
+
+# Operators that no function of Python has by that name, or with other arguments.
+_FORMS: dict[str, Callable[..., Any]] = {
+    "_log_softmax": lambda x, dim, wide: torch.log_softmax(x, dim),
+    "_softmax": lambda x, dim, wide: torch.softmax(x, dim),
+    "_to_copy": _converted,
+    "_unsafe_view": lambda x, sizes: x.reshape(sizes),
+    "alias": lambda x: x,
+    "detach": lambda x: x,
+    "expand": lambda x, sizes, implicit=False: x.expand(sizes),
+    "fill": lambda x, value: torch.full_like(x, value),  # torch.fill has no form under trace
+    "index": _indexed,
+    "lift_fresh_copy": lambda x: x,
+    "size": lambda x: list(x.shape),
+    "slice": _sliced,
+    "sym_numel": lambda x: x.numel(),
+    "sym_size": lambda x, dim: x.shape[dim],
+    "view": lambda x, sizes: x.reshape(sizes),
+}

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from onnxpatch import Proof, When, op, patch
-from onnxpatch.formulas.called_as_operators import OperatorsAgain, called_again, of_operators
+from onnxpatch.formulas.calls import OperatorsAgain, called_again, of_operators
 
 
 def _by_rows(x: Tensor, k: Tensor) -> Any:
