@@ -20,7 +20,6 @@ import json
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -32,11 +31,11 @@ from benchmarks.verdicts import LIMIT, RESULTS, truth
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.process import undone
-from onnxpatch.verification import data_probes, numbers_in_code, reference, size_search
+from onnxpatch.verification import data_probes, decided_sizes, numbers_in_code, reference
 
 # The rows of makers, and what else makes probes or reads constants, each with what stands in its place.
-_HOMES = (data_probes, size_search)
-MAKERS = [maker.name for home in _HOMES for maker in home.MAKERS]
+_HOMES = (data_probes, decided_sizes)
+MAKERS = [name for home in _HOMES for name in home.MAKERS]
 OTHERS: dict[str, tuple[ModuleType, str, Any]] = {
     "any other size": (reference, "size_probes", lambda oracle: iter(())),
     "magnitudes": (reference, "_magnitudes", lambda *_: iter(())),
@@ -58,7 +57,7 @@ def _replaced(home: ModuleType, attribute: str, by: object) -> Iterator[None]:
 def _without(names: Collection[str]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for home in _HOMES:
-            left = tuple(maker for maker in home.MAKERS if maker.name not in names)
+            left = {name: maker for name, maker in home.MAKERS.items() if name not in names}
             stack.enter_context(_replaced(home, "MAKERS", left))
         for name in set(names) & set(OTHERS):
             stack.enter_context(_replaced(*OTHERS[name]))
@@ -70,7 +69,7 @@ def _watched(made: dict[str, set[str]]) -> Iterator[None]:
     """Notes the labels of what each maker makes."""
     with contextlib.ExitStack() as stack:
         for home in _HOMES:
-            noting = tuple(replace(one, makes=_noting(one.makes, made[one.name])) for one in home.MAKERS)
+            noting = {name: (serves, _noting(makes, made[name])) for name, (serves, makes) in home.MAKERS.items()}
             stack.enter_context(_replaced(home, "MAKERS", noting))
         yield
 

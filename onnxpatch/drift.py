@@ -19,7 +19,7 @@ from importlib import metadata, resources
 from typing import Any, Literal, TypedDict
 
 from onnxpatch._torch.operator_tables import tested_operators
-from onnxpatch._torch.relied_on import RELIED_ON, Api, find, is_there
+from onnxpatch._torch.relied_on import RELIED_ON, find, is_there
 from onnxpatch.messages.text import table
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.patching.fingerprints import KnownBody, fingerprint, marked_lines, outline
@@ -42,7 +42,7 @@ def drift(registry: Registry = REGISTRY) -> Drift:
     Returns a `Drift`; `.ok` is False where code changed or is gone. No patch is applied to changed code in any case.
     """
     record = known_code()
-    rows = [_private(api, record) for api in RELIED_ON]
+    rows = [_private(*api, record) for api in RELIED_ON]
     for patch in registry:
         rows += _of_patch(patch, record)
     rows += _new_operators(registry)
@@ -64,7 +64,7 @@ def known_operators() -> frozenset[str]:
 
 def code_to_keep() -> dict[str, _Known]:
     """New records, of what is installed now. They are written into the file when a new version is supported."""
-    found = {api.path: _kept(api.path, find(api.path)) for api in RELIED_ON if is_there(api)}
+    found = {api.path: _kept(api.path, find(api.path)) for api in RELIED_ON if is_there(api.path)}
     for patch in REGISTRY:
         for target in _loaded_targets(patch) if patch.when.bodies else ():
             for name in patch.when.bodies:
@@ -79,21 +79,21 @@ def _kept(path: str, code: object) -> _Known:
 
 
 # ------------------------------------------------------------------ private torch APIs
-def _private(api: Api, record: dict[str, _Known]) -> Reliance:
-    kept, installed = record.get(api.path), _version(api.path)
+def _private(path: str, used_in: str, without: str, moved_to: str, record: dict[str, _Known]) -> Reliance:
+    kept, installed = record.get(path), _version(path)
     recorded = kept["version"] if kept else ""
-    used_by = f"_torch/{api.used_in}.py"
-    if not is_there(api):
-        if api.moved_to and is_there(api._replace(path=api.moved_to)):
-            return Reliance(api.path, "torch", used_by, "elsewhere", recorded, installed)
-        return Reliance(api.path, "torch", used_by, "gone", recorded, installed, api.without)
-    code = find(api.path)
+    used_by = f"_torch/{used_in}.py"
+    if not is_there(path):
+        if moved_to and is_there(moved_to):
+            return Reliance(path, "torch", used_by, "elsewhere", recorded, installed)
+        return Reliance(path, "torch", used_by, "gone", recorded, installed, without)
+    code = find(path)
     same = kept is not None and _fingerprint(code) == kept["fingerprint"]
     status: Status = "changed" if not same else "known" if recorded == installed else "same"
     diff = marked_lines(_function(code), kept["outline"]) if kept and not same else []
     # The private function is called as before; the row says what to look at.
     instead = "" if same else "used unchanged: its own test shows whether it still works"
-    return Reliance(api.path, "torch", used_by, status, recorded, installed, instead, diff)
+    return Reliance(path, "torch", used_by, status, recorded, installed, instead, diff)
 
 
 def _function(code: object) -> Any:

@@ -17,9 +17,10 @@ from onnxpatch._torch import written_callables
 from onnxpatch._torch.one_export import public_export_alone
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.validate import check_depth
+from onnxpatch.patching import runtime as scopes
 from onnxpatch.patching.forward_state import restore_training
 from onnxpatch.patching.generated import class_before
-from onnxpatch.patching.mixins import OptedOut, export_only, replace_in_place, root_mixin, watched_functions
+from onnxpatch.patching.mixins import export_only, replace_in_place, root_mixin, watched_functions
 from onnxpatch.patching.plan import Plan, Swap
 from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.patching.registry import REGISTRY, Registry
@@ -28,6 +29,14 @@ from onnxpatch.patching.swap import UndoLog, claim
 from onnxpatch.settings import Exporter, make_settings
 
 _ENTERED = ("SETUP_WITH", "BEFORE_WITH")  # Python 3.10; 3.11 to 3.13
+
+
+class _OptedOut:
+    """The mixin of a module that `keep` opted out: no function patch acts inside."""
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        with scopes.suspended():
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
 
 class Patched:
@@ -70,7 +79,7 @@ class Patched:
             for swap in self.plan.swaps:
                 self._apply(swap)
             for module in self.plan.kept:
-                self._specialise(module, OptedOut)
+                self._specialise(module, _OptedOut)
             if self.plan.settings.branches:
                 from onnxpatch import control_flow  # loaded only when asked for
 

@@ -31,7 +31,7 @@ from onnxpatch.onnxfile.runtimes.interface import (
     checked_limit,
     importable,
 )
-from onnxpatch.onnxfile.runtimes.onnxruntime import InOnnxRuntime, open_session, quiet_options
+from onnxpatch.onnxfile.runtimes.onnxruntime import limited_runs, open_session, quiet_options
 from onnxpatch.onnxfile.tree import Classes, rebuilt
 
 Path = tuple[str, ...]  # the keys and positions that lead to a value
@@ -206,7 +206,7 @@ class Session:
             self._classes.check(self.structure)
         self._bounds = size_bounds.read(metadata)
         self._called = read_call(metadata)
-        self._runs = InOnnxRuntime(self.session)
+        self._runs = limited_runs(self.session)
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(described_input, self._declared.values()))

@@ -13,7 +13,7 @@ import torch
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.exporters.dynamo import capture
 from onnxpatch.inputs import dynamic_shapes as shapes
-from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
+from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
@@ -32,7 +32,7 @@ from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.input_matching import Feed, declared_by, in_widths, match_inputs, refuse_unfitting
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import Limits, declared_limits, run
+from onnxpatch.verification.runner import declared_limits, run
 
 _log = logging.getLogger("onnxpatch")
 
@@ -118,7 +118,7 @@ def verify(
     dims, state = dynamic_dims(inputs, specs), Snapshot(model, *inputs.objects())
     reference = Reference(model, inputs, dims, budget, flatten=flatten, data=data, sizes=sizes, state=state)
     limits = declared_limits(graph, feed, dims)
-    _refuse_outside(limits, dims)
+    limits.refuse_outside(dims)
     reference.also_at(limits.edges(dims))
     conditions: Any = None
     notes: list[str] = []
@@ -139,16 +139,6 @@ def verify(
     found = run(graphs, feed, reference, report, conditions=conditions, progress=shown(progress), limits=limits)
     advice = _CLOSER if close else _COMPARE if narrowed(graph.proto) else _ADVICE
     return replace(found, advice=advice if found.wrong else "")
-
-
-def _refuse_outside(limits: Limits, dims: Sequence[DynamicDim]) -> None:
-    """Raise InputError for an example at a size for which the file is not meant: there is nothing to compare with."""
-    for dim in dims:
-        if not limits.admits({dim.name: dim.size}):
-            raise InputError(
-                f"{dim.name} is {dim.size} in the example, and the file says that it is right for "
-                f"{limits.words[dim.name]} only: give an example within"
-            )
 
 
 def _opset(graph: Graph) -> int | None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, When, patch
-from onnxpatch.formulas.proof_cases import Computes
+from onnxpatch.formulas.proof_cases import computing
 
 FOLDED: dict[str, Callable[..., Tensor]] = {
     "add": torch.add, "multiply": torch.mul, "logical_and": torch.logical_and, "logical_or": torch.logical_or,
@@ -65,7 +65,7 @@ def _proof(build: type[torch.nn.Module]) -> Proof:
         _rows,
         fails=("dynamo", "trace"),
         reason="cannot be reshaped|static shape",
-        unchanged=lambda: Computes(lambda x, mask: torch.where(mask[..., None], x, 0.0)),
+        unchanged=lambda: computing(lambda x, mask: torch.where(mask[..., None], x, 0.0)),
     )
 
 

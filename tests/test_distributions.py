@@ -13,14 +13,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 CODE = """
 import numpy, onnxpatch
-from onnxpatch.onnxfile.runtimes.reference import OnnxReference
+from onnxpatch.onnxfile.runtimes.reference import RUNTIME
 
 @onnxpatch.patch("acme_kit.Doubling", why="a test", name="acme-doubling")
 class Doubled:
     def forward(self, x):
         return x + x
 
-class AcmeRuntime(OnnxReference):
+class AcmeRuntime(type(RUNTIME)):
     name = "acme"
     distribution = "acme-kit"
 """

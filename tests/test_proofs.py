@@ -15,10 +15,10 @@ import torch
 
 import onnxpatch
 from onnxpatch.diagnosis.proof_trial import ProofTrial, tried
-from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.prove import prove
 from tests import tiers, without_patch
 from tests.frac_stand_ins import declined, right, wrong
+from tests.layers import Computes
 
 PATCHES = list(onnxpatch.REGISTRY)
 # In `make test` stand the proofs under trace that take less than LONGEST seconds, under dynamo the shortest for each

@@ -13,9 +13,9 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.prove import prove_under
 from tests.frac_stand_ins import declined, right, wrong
+from tests.layers import Computes
 
 pytestmark = pytest.mark.exports
 

@@ -17,7 +17,7 @@ import torch
 from benchmarks.operators import kernels
 from benchmarks.operators.entries import NAN, LeftOut, Subject, Tensors, eager, outputs, subject, trials
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile.runtimes import interface
+from onnxpatch.onnxfile.runtimes.onnxruntime import limited_runs
 from onnxpatch.results.checks import Checked
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
@@ -92,9 +92,7 @@ def verdict(made: Subject, file: Path) -> Answer:
         session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         return {"verdict": "refused", "reason": f"onnxruntime does not load it: {_words(error)}"}
-    # NumPy has no bfloat16.
-    bits = any(node.type == interface.BFLOAT16_TYPE for node in (*session.get_inputs(), *session.get_outputs()))
-    runtime = interface.BridgedSession(session) if bits else session
+    runtime = limited_runs(session)  # NumPy has no bfloat16
     names = [node.name for node in session.get_inputs()]
     edges: list[Answer] = []
     for label, at_edge, args in trials(made):
@@ -104,7 +102,7 @@ def verdict(made: Subject, file: Path) -> Answer:
         arrays = {f"x{i}": _array(x) for i, x in enumerate(args)}
         feed = {name: arrays[name] for name in names}
         try:
-            problem = _problem(runtime.run(None, feed), made.model, args, wanted)
+            problem = _problem(runtime.run(None, feed, None), made.model, args, wanted)
         except Exception as error:
             problem = f"onnxruntime: {_words(error)}"
         if problem and not at_edge:

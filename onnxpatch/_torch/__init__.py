@@ -27,12 +27,12 @@ from typing import Any, Literal
 
 import torch
 
-from onnxpatch._torch.relied_on import GoneModule
+from onnxpatch._torch.relied_on import gone_module
 
 try:
     from torch.utils import _pytree as pytree
 except ImportError:
-    pytree = GoneModule("torch.utils._pytree")  # type: ignore[assignment]
+    pytree = gone_module("torch.utils._pytree")
 
 __all__ = ["PROXY_MAKER", "assigned_in_compiled", "exporting", "pytree", "written_callables"]
 

@@ -47,12 +47,12 @@ COARSE = (torch.float16, torch.bfloat16)
 _LEAST = 256  # elements of a result whose memory is counted: what is smaller cannot add up within the limit of calls
 
 
-class TooLarge(BaseException):
-    """Raised by `CountedRun` in place of an operator that exceeds a limit. Not an Exception: models catch those."""
+class _TooLarge(BaseException):
+    """Raised in place of an operator that exceeds a limit. Not an Exception: models catch those."""
 
 
 class CountedRun(TorchDispatchMode):
-    """A mode that counts the arithmetic and the memory of a forward, and ends it before either exceeds its limit.
+    """A mode that counts the arithmetic and the memory of a forward, and leaves its block before one exceeds a limit.
 
     Bodies of torch.cond and torch.while_loop are not counted.
 
@@ -87,6 +87,10 @@ class CountedRun(TorchDispatchMode):
         """
         return True
 
+    def __exit__(self, kind: object, error: object, at: object) -> bool:
+        super().__exit__(kind, error, at)
+        return isinstance(error, _TooLarge)
+
     def __torch_dispatch__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         facts = _FACTS.get(func) or _FACTS.setdefault(func, _Facts(func))
@@ -119,7 +123,7 @@ class CountedRun(TorchDispatchMode):
 
     def _stop(self, reason: str) -> None:
         self.stopped = self.stopped or reason
-        raise TooLarge(reason)
+        raise _TooLarge(reason)
 
     def _hold(self, made: torch.Tensor) -> None:
         """Count the storage of a result until it is freed."""
@@ -171,12 +175,15 @@ def _of_product(formula: Callable[..., Any] | None, args: Any, kwargs: Any, resu
         return 0.0
 
 
-class Writes(TorchDispatchMode):
+def writes_seen(seen: Callable[[torch.Tensor], None]) -> TorchDispatchMode:
     """A mode that calls `seen(tensor)` before an operator writes into a tensor.
 
     For a write through `.data`, that is another tensor with the same storage.
     """
+    return _Writes(seen)
 
+
+class _Writes(TorchDispatchMode):
     # For the same reasons as in `CountedRun`.
     supports_higher_order_operators = True
 

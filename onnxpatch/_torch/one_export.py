@@ -37,7 +37,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.relied_on import GoneError, find
+from onnxpatch._torch.relied_on import find
 from onnxpatch.process import Shared, filtered, printed, process_lock, release, undone
 
 __all__ = ["forked_inside", "no_graphs_printed", "one_export", "public_export_alone", "quiet_exporters", "quiet_torch"]
@@ -82,7 +82,7 @@ class Replaced:
         home, _, name = self._path.rpartition(".")
         try:
             find(self._path)
-        except GoneError:
+        except LookupError:
             yield
             return
         owner: Any = find(home)

@@ -24,7 +24,7 @@ from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.verification.input_matching import Feed, match_inputs
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.right_sizes import RightSizes, tried
+from onnxpatch.verification.right_sizes import search_of, tried
 from onnxpatch.verification.runner import check_at, declared_limits, run
 
 Bounds = Literal["narrow", "never"]
@@ -133,12 +133,15 @@ def _within_bounds(
     graph = load_graphs(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)[0]
     request = made.exported.request
     feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
-    search = RightSizes(
+    search = search_of(
         reference.oracle,
         lambda probe: check_at(graph, feed, probe, reference.eager, shared.tolerance).ok,
         made.attempt.fixed,
     )
-    bounds = [_placed(bound, feed, reference, search) for bound in search.bounds(made.report.checks) or ()]
+    bounds = [
+        replace(_placed(bound, feed, reference), wrong=search.wrong_at(bound))
+        for bound in search.bounds(made.report.checks) or ()
+    ]
     if not bounds or not wanted(bounds):
         return None
     size_bounds.write(made.exported.path, bounds, {CALL: call})
@@ -158,9 +161,9 @@ def _within_bounds(
     return replace(made, report=report, seconds=made.seconds + time.perf_counter() - start)
 
 
-def _placed(bound: SizeBound, feed: Feed, reference: Reference, search: RightSizes) -> SizeBound:
-    """The bound with its places, the inputs and axes of the file that have its size, and sizes that are wrong."""
+def _placed(bound: SizeBound, feed: Feed, reference: Reference) -> SizeBound:
+    """The bound with its places, the inputs and axes of the file that have its size."""
     inputs = {leaf: name for name, leaf in feed.leaves.items()}
     (dim,) = (dim for dim in reference.dims if dim.name == bound.name)
     places = tuple((inputs[leaf], axis) for leaf, axis, size in dim.places if leaf in inputs and size.is_plain)
-    return replace(bound, places=places, wrong=search.wrong_at(bound))
+    return replace(bound, places=places)

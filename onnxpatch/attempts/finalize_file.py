@@ -86,7 +86,7 @@ def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported
     if forked.layout is not None and wants_optionals(forked.layout):
         write_optionals(path)
     notes = [str(note) for note in forked.notes]
-    notes += [f"dropped from the graph: {one.error} ({one.module}, {one.line})" for one in forked.dropped]
+    notes += [f"dropped from the graph: {error} ({module}, {line})" for module, line, error in forked.dropped]
     notes += [f"conditions on sizes are answered as in the example, since: {error}" for error in forked.settled]
     flatten = functools.partial(_in_file_order, forked) if forked.outputs else None
     return replace(exported, notes=notes, flatten=flatten, refusal=next(iter(forked.settled), None))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TypeAlias
@@ -42,7 +43,7 @@ class Array:
 
 
 @dataclass
-class ExampleSizes:
+class _ExampleSizes:
     """Example sizes of the named dimensions, shared by all inputs: one name has one size.
 
     image: (height, width) of `--image-size`. known: sizes by name, so far. drawn: how many inputs were made so far.
@@ -74,8 +75,17 @@ class ExampleSizes:
         return _LENGTH
 
 
-def read(text: str, sizes: ExampleSizes) -> list[Array]:
-    """The inputs that one `--input` describes. Raises InputError that says what is not understood."""
+def read(texts: Iterable[str], image: tuple[int, int] | None = None) -> list[Array]:
+    """The inputs that `--input` describes, each text of which is one or several; one name has one size in all of them.
+
+    image: (height, width) of `--image-size`. Raises InputError that says what is not understood.
+    """
+    sizes = _ExampleSizes(image)
+    return [array for text in texts for array in _read(text, sizes)]
+
+
+def _read(text: str, sizes: _ExampleSizes) -> list[Array]:
+    """The inputs that one `--input` describes."""
     name, equals, rest = text.partition("=")
     # A bracket before the = has it inside, `x[H=3]`: there is no name.
     if not equals or "[" in name or name.endswith(FILES):
@@ -90,7 +100,7 @@ def read(text: str, sizes: ExampleSizes) -> list[Array]:
     return [Array(name, _one_array(Path(path), key or name, bool(key)))]
 
 
-def _described(name: str, text: str, sizes: ExampleSizes) -> Array:
+def _described(name: str, text: str, sizes: _ExampleSizes) -> Array:
     match = _SHAPED.fullmatch(text)
     dtype = getattr(torch, match["dtype"], None) if match else None
     if match is None or not isinstance(dtype, torch.dtype):
@@ -113,7 +123,7 @@ def _described(name: str, text: str, sizes: ExampleSizes) -> Array:
     return Array(name, value, {axis: label for axis, (label, _) in enumerate(named) if label})
 
 
-def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes: ExampleSizes) -> tuple[str, int]:
+def _dimension(name: str, text: str, axis: int, rank: int, floating: bool, sizes: _ExampleSizes) -> tuple[str, int]:
     """(name or "", example size) of one dimension: `3`, `H` or `H=224`."""
     label, equals, number = (part.strip() for part in text.partition("="))
     if not equals and label.isdigit():

@@ -26,7 +26,7 @@ from onnxpatch._torch import exporting
 from onnxpatch.control_flow.answers import prepared
 from onnxpatch.control_flow.capture import BranchForm, Capture, current_capture
 from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module, run_root
-from onnxpatch.control_flow.indexing import CONTAINERS, IndexedByData
+from onnxpatch.control_flow.indexing import container_mixin
 from onnxpatch.control_flow.optional_outputs import BranchReport, mark_of
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.modules import modules
@@ -72,8 +72,8 @@ def _specialise(model: torch.nn.Module, specialise: Specialise, root_mixin: type
         cls = type(module)
         if module is model:
             specialise(module, root_mixin)
-        elif cls in CONTAINERS:
-            specialise(module, IndexedByData)
+        elif (mixin := container_mixin(cls)) is not None:
+            specialise(module, mixin)
         elif _may_branch(module):
             if cls not in mixins:
                 mixins[cls] = _mixin(cls)
@@ -96,15 +96,15 @@ def _may_branch(module: torch.nn.Module) -> bool:
 
 def _mixin(cls: type, run: RunRoot | None = None, report: BranchReport | None = None) -> type:
     """A class to put in front of `cls`, whose forward runs all paths. run: for the root, starts a capture."""
-    mark = mark_of(cls)
+    marked = mark_of(cls) is not None
 
     class Forked:
         # Exporters name the graph's inputs after the parameters of forward: `wraps` keeps its signature.
         @functools.wraps(cls.forward)  # type: ignore[attr-defined]
         def forward(self, *args: object, **kwargs: object) -> object:
             call: Call = functools.partial(super().forward, *args, **kwargs)  # type: ignore[misc]
-            if mark is not None:
-                call = functools.partial(run_declared, call, mark, args, kwargs)
+            if marked:
+                call = functools.partial(run_declared, call, cls, args, kwargs)
             # The model stays patched between exports, and runs as in eager then.
             if exporting() is None:
                 return call()

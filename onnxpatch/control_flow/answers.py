@@ -16,6 +16,7 @@ import builtins
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
@@ -30,7 +31,7 @@ from onnxpatch.control_flow.python_calls import BUILTINS
 from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.recording import running
 from onnxpatch.control_flow.scalar_conversions import CONDITIONS, NUMBERS
-from onnxpatch.control_flow.tape import OnACopy, is_mutation
+from onnxpatch.control_flow.tape import is_mutation
 from onnxpatch.decisions.ask import Answer, Rank, answering, ask, deciding_frame, here
 from onnxpatch.decisions.functions_run import subscripting
 from onnxpatch.messages.user_code import is_user_frame
@@ -47,7 +48,7 @@ _OF_SIZES = frozenset(getattr(torch, name) for name in _NAMES if hasattr(torch, 
 _T = torch.Tensor
 
 
-class CaptureMode(TorchFunctionMode):
+class _CaptureMode(TorchFunctionMode):
     """Records torch calls in a capture; asks for the answer to those that make Python numbers."""
 
     def __init__(self, capture: Capture) -> None:
@@ -129,6 +130,23 @@ def _replace(
     return new
 
 
+@dataclass(frozen=True)
+class _OnACopy:
+    """What `function` does in place, done on a copy of its first argument, which is returned."""
+
+    function: Function
+    mutates = False
+
+    def __call__(self, target: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+        copy = target.clone()
+        self.function(copy, *args, **kwargs)
+        return copy
+
+    @property
+    def __name__(self) -> str:
+        return getattr(self.function, "__name__", "update").strip("_")
+
+
 def _on_a_copy(capture: Capture, function: Function, target: torch.Tensor, rest: Args, kwargs: Options) -> torch.Tensor:
     args: Args = (target, *rest)
     if function is _WRITE:
@@ -137,7 +155,7 @@ def _on_a_copy(capture: Capture, function: Function, target: torch.Tensor, rest:
             return capture.execute(written, args)
         if capture.exporter == "dynamo":
             args = writable(capture, target, index, value)
-    return capture.execute(OnACopy(function), args, kwargs)
+    return capture.execute(_OnACopy(function), args, kwargs)
 
 
 def _sym_index(capture: Capture, function: Function, size: torch.SymInt) -> int:
@@ -221,5 +239,6 @@ def answered(capture: Capture, substitutions: Sequence[rebinding.Substitution]) 
         "numbers": _from(_NUMBERS, capture),
         "paths": _from(_PATHS, capture),
     }
-    with answering(answers), rebinding.installed(substitutions):
+    with answering(answers), rebinding.installed(substitutions), _CaptureMode(capture) as mode:
+        capture.mode = mode
         yield

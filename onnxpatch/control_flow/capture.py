@@ -25,10 +25,9 @@ import torch
 from onnxpatch._torch.cond import constant_answer
 from onnxpatch._torch.function_modes import tracing_paused, unseen
 from onnxpatch._torch.symbolic_sizes import static_number
-from onnxpatch.control_flow.example_fallback import ExampleFallback
-from onnxpatch.control_flow.optional_outputs import BranchReport, DeclaredOutputs
+from onnxpatch.control_flow.optional_outputs import BranchReport
 from onnxpatch.control_flow.path_explorer import PathExplorer
-from onnxpatch.control_flow.recording import ListLengths, Recording, latest, running
+from onnxpatch.control_flow.recording import Recording, latest, running
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.decisions.ask import deciding_frame, here
 from onnxpatch.errors import BranchError
@@ -49,8 +48,6 @@ class Capture(Recording):
         self.form, self.explorers = form, []
         self.delegating: set[int] = set()  # ids of modules whose decisions belong to the module that calls them
         self.inputs: list[torch.Tensor] = []
-        self.outputs = DeclaredOutputs()
-        self.list_lengths, self.sizes = ListLengths(self), ExampleFallback(self)
         # By id of a row that `tensor[i]` copied and that is a view in eager: (tensor, index).
         self.rows_taken: dict[int, tuple[torch.Tensor, object]] = {}
         self.counters: set[int] = set()  # ids of tensors that are ints in eager: the indices of loops
@@ -62,7 +59,7 @@ class Capture(Recording):
 
     def explorer(self, module: torch.nn.Module, call: Callable[[], object]) -> PathExplorer:
         """What explores the paths of one call of a module."""
-        return PathExplorer(self, self.list_lengths, self.sizes, module, call)
+        return PathExplorer(self, module, call)
 
     def decide(self, predicate: torch.Tensor, condition: torch.SymBool | None = None) -> bool:
         """Answer a bool that depends on data: the innermost explorer chooses the path."""

@@ -16,7 +16,6 @@ import copy
 import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import torch
@@ -24,13 +23,12 @@ import torch
 from onnxpatch._torch.cond import compiled_function
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.merging.output_template import Absent, Container, Slot, Structure, Template
-from onnxpatch.control_flow.optional_outputs import BranchReport, OutputSlot
+from onnxpatch.control_flow.merging.output_template import Slot, Template, folded
+from onnxpatch.control_flow.optional_outputs import BranchReport
 from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.editing import edited
-from onnxpatch.onnxfile.output_structure import Path
 from onnxpatch.onnxfile.tree import Tree
 
 Flag: TypeAlias = torch.Tensor | bool | None
@@ -48,30 +46,25 @@ Side = Callable[..., tuple[torch.Tensor, ...]]
 _numbers = itertools.count()
 
 
-@dataclass
-class MergedValue:
-    """What a slot of the output has at some node of the tree of paths."""
-
-    value: torch.Tensor | Absent
-    flag: Flag
+Value: TypeAlias = torch.Tensor | None
+Merged: TypeAlias = tuple[Value, Flag]
+"""What a slot of the output has at some node of the tree of paths: a value, None for none, and its flag."""
 
 
-def select(predicate: torch.Tensor, a: MergedValue, b: MergedValue, slot: Slot, fill: float = 0) -> MergedValue:
+def select(predicate: torch.Tensor, a: Merged, b: Merged, slot: Slot, fill: float = 0) -> Merged:
     """`a` where the predicate (0-d, bool) is true, else `b`; elements of `fill` where a value is absent."""
-    return MergedValue(_value(predicate, a.value, b.value, slot, fill), _flag(predicate, a.flag, b.flag))
+    return _value(predicate, a[0], b[0], slot, fill), _flag(predicate, a[1], b[1])
 
 
-def _value(
-    predicate: torch.Tensor, a: torch.Tensor | Absent, b: torch.Tensor | Absent, slot: Slot, fill: float
-) -> torch.Tensor | Absent:
+def _value(predicate: torch.Tensor, a: Value, b: Value, slot: Slot, fill: float) -> Value:
     # Both paths may have a tensor that was computed before they parted.
     if a is b:
         return a
     if slot.dtype is torch.bool:  # onnxruntime has no Where for bool
-        sides = [value & p for value, p in ((a, predicate), (b, ~predicate)) if not isinstance(value, Absent)]
+        sides = [value & p for value, p in ((a, predicate), (b, ~predicate)) if value is not None]
         return sides[0] if len(sides) == 1 else sides[0] | sides[1]
     sentinel = torch.full((), fill, dtype=slot.dtype)
-    return torch.where(predicate, sentinel if isinstance(a, Absent) else a, sentinel if isinstance(b, Absent) else b)
+    return torch.where(predicate, sentinel if a is None else a, sentinel if b is None else b)
 
 
 def _flag(predicate: torch.Tensor, a: Flag, b: Flag) -> Flag:
@@ -146,22 +139,45 @@ def _size(size: int | torch.SymInt | torch.Tensor) -> int:
         return int(size)
 
 
-def flattened(
-    capture: Capture, template: Template, merged: list[MergedValue]
-) -> torch.Tensor | tuple[torch.Tensor, ...]:
+def flattened(capture: Capture, template: Template, merged: list[Merged]) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """The tensors of the merged output, in order; one alone is not in a tuple. The report gets layout and outputs."""
-    flattening = _Flattening(capture, template, merged)
-    capture.report.layout, capture.report.outputs = None, []
-    capture.report.layout = flattening.tree(template.structure, ())
-    flat = flattening.flat
+    report = capture.report
+    report.layout, report.outputs = None, []
+    values = {id(slot): one for slot, one in zip(template.slots, merged, strict=True)}
+    flat: list[torch.Tensor] = []
+    report.layout = folded(
+        template.structure,
+        lambda slot: _leaf(capture, slot, values[id(slot)], flat),
+        output_structure.constant,
+        output_structure.container,
+    )
     return flat[0] if len(flat) == 1 else tuple(flat)
+
+
+def _leaf(capture: Capture, slot: Slot, merged: Merged, flat: list[torch.Tensor]) -> Tree:
+    """The node of the tree for a slot, whose tensors are appended to `flat`."""
+    mark, (value, flag) = capture.outputs.mark(slot.present), merged
+    ignored = mark is not None and mark.flag == "ignored"
+    capture.report.outputs.append((slot.where, slot.optional, slot.dtype, not ignored))
+    if slot.mixed:
+        capture.report.notes.append(f"output{slot.where}: the branches return several dtypes, the graph {slot.dtype}")
+    assert value is not None  # at the root a sentinel has replaced what is absent
+    flat.append(value)
+    tree: Tree = {"kind": "tensor", "hint": output_structure.name_hint(slot.labels)}
+    if not slot.optional:
+        return tree
+    flag = flag if isinstance(flag, torch.Tensor) else torch.full((), bool(flag))
+    flat.append(~flag if ignored else flag)
+    if mark is not None and mark.form == "onnx":
+        tree["form"] = "onnx"
+    return {**tree, "present": not ignored}
 
 
 def flattened_without_branches(capture: Capture, value: object) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """The same for an output that does not depend on any branch."""
     template = Template([value], of_root=True)
     values = tensors([slot.values[0] for slot in template.slots])  # with one path, every slot has a tensor
-    return flattened(capture, template, [MergedValue(value, None) for value in values])
+    return flattened(capture, template, [(value, None) for value in values])
 
 
 def always_missing(capture: Capture) -> tuple[torch.Tensor, torch.Tensor]:
@@ -175,50 +191,9 @@ def always_missing(capture: Capture) -> tuple[torch.Tensor, torch.Tensor]:
             remedy="name an argument of the same shape: @optional_output(like='...')",
         )
     present = mark.flag == "present"
-    capture.report.outputs = [OutputSlot((), True, like.dtype, present)]
+    capture.report.outputs = [((), True, like.dtype, present)]
     capture.report.layout = {"kind": "tensor", "hint": "output", "form": mark.form, "present": present}
     return torch.full_like(like, mark.fill), torch.full((), not present)
-
-
-class _Flattening:
-    """Walks a structure: collects the tensors in `flat`, and returns the tree that describes them."""
-
-    def __init__(self, capture: Capture, template: Template, merged: list[MergedValue]) -> None:
-        self._capture, self._report = capture, capture.report
-        self._merged = {id(slot): one for slot, one in zip(template.slots, merged, strict=True)}
-        self.flat: list[torch.Tensor] = []
-
-    def tree(self, part: Structure, where: Path, labels: Path = ()) -> Tree:
-        if isinstance(part, Slot):
-            return self._leaf(part, self._merged[id(part)], where, labels)
-        if not isinstance(part, Container):
-            return output_structure.constant(part)
-        below = {
-            key: self.tree(inner, (*where, key), (*labels, output_structure.label(part.like, key)))
-            for key, inner in part.parts.items()
-        }
-        return output_structure.container(part.like, below)
-
-    def _leaf(self, slot: Slot, merged: MergedValue, where: Path, labels: Path) -> Tree:
-        mark = self._capture.outputs.mark(slot.present)
-        ignored = mark is not None and mark.flag == "ignored"
-        self._report.outputs.append(OutputSlot(where, slot.optional, slot.dtype, not ignored))
-        _note_dtypes(self._report, slot, where)
-        assert isinstance(merged.value, torch.Tensor)  # at the root a sentinel has replaced what is absent
-        self.flat.append(merged.value)
-        tree: Tree = {"kind": "tensor", "hint": output_structure.name_hint(labels)}
-        if not slot.optional:
-            return tree
-        flag = merged.flag if isinstance(merged.flag, torch.Tensor) else torch.full((), bool(merged.flag))
-        self.flat.append(~flag if ignored else flag)
-        if mark is not None and mark.form == "onnx":
-            tree["form"] = "onnx"
-        return {**tree, "present": not ignored}
-
-
-def _note_dtypes(report: BranchReport, slot: Slot, where: Path) -> None:
-    if slot.mixed:
-        report.notes.append(f"output{where}: the branches return several dtypes, the graph {slot.dtype}")
 
 
 def name_outputs(file: str | os.PathLike[str], report: BranchReport, names: Sequence[str] | None = None) -> None:

@@ -18,12 +18,12 @@ from typing import NoReturn
 
 import torch
 
-from onnxpatch.control_flow.answers import CaptureMode, answered
+from onnxpatch.control_flow.answers import answered
 from onnxpatch.control_flow.capture import Capture, current_capture
-from onnxpatch.control_flow.flat_outputs import MergedValue, always_missing, flattened, flattened_without_branches
-from onnxpatch.control_flow.merging.merge import BranchMerger
-from onnxpatch.control_flow.merging.output_template import CannotMerge, Template, assembled
-from onnxpatch.control_flow.optional_outputs import Dropped, OptionalOutput
+from onnxpatch.control_flow.flat_outputs import Merged, always_missing, flattened, flattened_without_branches
+from onnxpatch.control_flow.merging.merge import merged_slots
+from onnxpatch.control_flow.merging.output_template import Template, assembled, template_of
+from onnxpatch.control_flow.optional_outputs import mark_of
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.path_tree import FinishedPath
 from onnxpatch.control_flow.pytrees import tensors
@@ -74,8 +74,7 @@ def run_root(
     capture.begin(tensors(args))
     attributes = Bindings(module)
     try:
-        with capture.entered(), answered(capture, substitutions), CaptureMode(capture) as mode:
-            capture.mode = mode
+        with capture.entered(), answered(capture, substitutions):
             value = run_module(capture, module, call)
     except OnnxpatchError:
         raise
@@ -145,12 +144,10 @@ def _explored(capture: Capture, explorer: PathExplorer) -> object:
     return _merged(capture, explorer, is_root)
 
 
-def run_declared(
-    call: Callable[[], object], mark: OptionalOutput, args: tuple[object, ...], kwargs: dict[str, object]
-) -> object:
-    """Run a forward that is marked, and note in the capture what it returned, for the sentinel and the flag."""
-    output, capture = call(), current_capture()
-    if capture is None or not capture.explorers:
+def run_declared(call: Call, cls: type, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    """Run a forward that is marked in its class, and note in the capture what it returned, for sentinel and flag."""
+    output, capture, mark = call(), current_capture(), mark_of(cls)
+    if capture is None or not capture.explorers or mark is None:
         return output
     if mark.form == "onnx" and not capture.report.rewritten:
         raise capture.refusal(
@@ -174,25 +171,22 @@ def _merged(capture: Capture, explorer: PathExplorer, is_root: bool) -> object:
     template = _template(capture, explorer, paths, is_root)
     if template is None:
         return paths[0].value  # the caller starts over, and this value is not used
-    merged = BranchMerger(capture, explorer.root, template.slots, explorer.recorder.reuse).run()
+    merged = merged_slots(capture, explorer.root, template.slots, explorer.recorder.reuse)
     _set_attributes(capture, explorer, paths)
     return flattened(capture, template, merged) if is_root else _assembled(template, merged)
 
 
 def _template(capture: Capture, explorer: PathExplorer, paths: list[FinishedPath], is_root: bool) -> Template | None:
     """The structure that all paths share; None where the calling module has to merge them instead."""
-    try:
-        template = Template([path.value for path in paths], of_root=is_root)
-    except CannotMerge as reason:
-        if is_root:
-            raise capture.refusal(
-                next(explorer.root.sites()),
-                str(reason),
-                module=explorer.module,
-                remedy="return the same structure and number of dimensions from every branch",
-            ) from None
-        template = None
-    if is_root or (template is not None and template.exact):
+    template = template_of([path.value for path in paths], of_root=is_root)
+    if is_root and isinstance(template, str):
+        raise capture.refusal(
+            next(explorer.root.sites()),
+            template,
+            module=explorer.module,
+            remedy="return the same structure and number of dimensions from every branch",
+        )
+    if not isinstance(template, str) and (is_root or template.exact):
         return template
     # `delegate` takes the explorer below this one for the caller.
     capture.explorers.append(explorer)
@@ -201,8 +195,8 @@ def _template(capture: Capture, explorer: PathExplorer, paths: list[FinishedPath
     return None
 
 
-def _assembled(template: Template, merged: list[MergedValue]) -> object:
-    values = {id(slot): one.value for slot, one in zip(template.slots, merged, strict=True)}
+def _assembled(template: Template, merged: list[Merged]) -> object:
+    values = {id(slot): one[0] for slot, one in zip(template.slots, merged, strict=True)}
     return assembled(template.structure, values)
 
 
@@ -230,7 +224,7 @@ def _report_paths(capture: Capture, explorer: PathExplorer) -> None:
     for node in explorer.root.nodes():
         error = node.end.error if node.end is not None else None
         if error is not None:
-            dropped = Dropped(path, str(line_of(error)), f"{type(error).__name__}: {error}")
+            dropped = path, str(line_of(error)), f"{type(error).__name__}: {error}"
             if dropped not in capture.report.dropped:
                 capture.report.dropped.append(dropped)
 

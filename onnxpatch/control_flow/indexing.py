@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from onnxpatch.control_flow.pytrees import Name
 
 _T = torch.Tensor
-CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ParameterList)
+_CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ParameterList)
 Whole = slice(None)
 
 
@@ -110,7 +110,7 @@ def _with_number_ends(capture: Capture, index: object) -> object:
     return slice(*(as_number(capture, end) if isinstance(end, torch.Tensor) else end for end in ends))
 
 
-class IndexedByData:
+class _IndexedByData:
     """Mixin in front of a container's class: indexing with a tensor or symbolic number is a chain of decisions."""
 
     def __getitem__(self, index: object) -> object:
@@ -120,6 +120,11 @@ class IndexedByData:
             return get(index)
         known = static_value(capture, index)
         return get(_entry(capture, index, len(self)) if known is None else known)  # type: ignore[arg-type]
+
+
+def container_mixin(cls: type) -> type | None:
+    """What to put in front of a class of torch's containers; None for another class."""
+    return _IndexedByData if cls in _CONTAINERS else None
 
 
 def _entry(capture: Capture, index: torch.Tensor | torch.SymInt, length: int) -> int:

@@ -13,7 +13,6 @@ instead.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
@@ -31,7 +30,7 @@ Method = TypeVar("Method", bound=Callable[..., object])
 
 
 @dataclass(frozen=True)
-class OptionalOutput:
+class _OptionalOutput:
     """The arguments of `optional_output`. names: the method's parameters, in order, without self."""
 
     like: str | None
@@ -102,22 +101,22 @@ def optional_output(
             raise ValueError(
                 f"optional_output(like={like!r}): {function.__qualname__} has no such argument, it takes {known}"
             )
-        setattr(function, _MARK, OptionalOutput(like, fill, flag, form, names))
+        setattr(function, _MARK, _OptionalOutput(like, fill, flag, form, names))
         return function
 
     return mark if method is None else mark(method)
 
 
-def mark_of(cls: type) -> OptionalOutput | None:
+def mark_of(cls: type) -> _OptionalOutput | None:
     """The mark of a class's forward; None where it has none."""
     return getattr(getattr(cls, "forward", None), _MARK, None)
 
 
-Declared = tuple[OptionalOutput, torch.Tensor | None]
+Declared = tuple[_OptionalOutput, torch.Tensor | None]
 """What a forward was marked with, and the argument that gives the sentinel its shape."""
 
 
-class DeclaredOutputs:
+class _DeclaredOutputs:
     """missing: set when an optional output was None."""
 
     def __init__(self) -> None:
@@ -125,7 +124,7 @@ class DeclaredOutputs:
         self._declared: dict[int, Declared] = {}
         self._alive: list[object] = []  # so that no id is used again
 
-    def declare(self, output: object, mark: OptionalOutput, like: torch.Tensor | None) -> None:
+    def declare(self, output: object, mark: _OptionalOutput, like: torch.Tensor | None) -> None:
         """Note the tensors that a marked forward returns on this path. like: the shape of the sentinel."""
         if output is None:
             self.missing = mark, like
@@ -136,7 +135,7 @@ class DeclaredOutputs:
             self._declared[id(tensor)] = mark, like
         self._alive.append(output)
 
-    def mark(self, values: Sequence[object]) -> OptionalOutput | None:
+    def mark(self, values: Sequence[object]) -> _OptionalOutput | None:
         """The mark of the forward that returned one of the values; None where none was marked."""
         return next((self._declared[id(v)][0] for v in values if id(v) in self._declared), None)
 
@@ -146,59 +145,42 @@ class DeclaredOutputs:
         return (None, 0) if found is None else (found[1], found[0].fill)
 
 
-@dataclasses.dataclass(frozen=True)
-class OutputSlot:
-    """One tensor of the root's merged output.
-
-    optional: it is None on some path, so that the graph returns a value and a flag. dtype: that of the graph's output.
-    present: the flag's value where the output is there.
-    """
-
-    where: Path
-    optional: bool
-    dtype: torch.dtype
-    present: bool = True
+Output = tuple[Path, bool, torch.dtype, bool]
+"""One tensor of the root's merged output: (place, whether it is None on some path, so that the graph returns a value
+and a flag, the dtype of the graph's output, the flag's value where the output is there)."""
 
 
-def flatten_reference(output: object, slots: Sequence[OutputSlot]) -> list[torch.Tensor | None]:
+def flatten_reference(output: object, outputs: Sequence[Output]) -> list[torch.Tensor | None]:
     """Eager's output as the graph returns it: the values in order, each optional one followed by its flag.
 
     None stands for the value of a missing output, which may be anything in the graph.
     """
     flat: list[torch.Tensor | None] = []
-    for slot in slots:
-        value = at(output, slot.where)
-        tensor = None if value is None else torch.as_tensor(value).to(slot.dtype)
+    for where, optional, dtype, present in outputs:
+        value = at(output, where)
+        tensor = None if value is None else torch.as_tensor(value).to(dtype)
         flat.append(tensor)
-        if slot.optional:
-            flat.append(torch.tensor((tensor is not None) is slot.present))
+        if optional:
+            flat.append(torch.tensor((tensor is not None) is present))
     return flat
-
-
-@dataclass
-class Dropped:
-    """A path that ended in a `raise` or a failed `assert`: it is not in the graph."""
-
-    module: str
-    line: str
-    error: str
 
 
 @dataclass
 class BranchReport:
     """What exporting with `branches=True` did. Modules are named by their path, "" for the root.
 
-    decided: source lines of each module's decisions. paths: how many paths each module has. notes: what the graph does
-    differently from the model. outputs, layout: the merged output, flat and as a tree. rewritten: onnxpatch edits the
-    file after the export, so that the graph may promise what the exporter itself cannot write. compared: the file is
-    going to be compared with eager. settled: why modules have the example's answers to conditions on sizes.
+    decided: source lines of each module's decisions. paths: how many paths each module has. dropped: (module, line,
+    error) of each path that ended in a `raise` or a failed `assert`: it is not in the graph. notes: what the graph
+    does differently from the model. outputs, layout: the merged output, flat and as a tree. rewritten: onnxpatch edits
+    the file after the export, so that the graph may promise what the exporter itself cannot write. compared: the file
+    is going to be compared with eager. settled: why modules have the example's answers to conditions on sizes.
     """
 
     decided: dict[str, list[str]] = field(default_factory=dict)
     paths: dict[str, int] = field(default_factory=dict)
-    dropped: list[Dropped] = field(default_factory=list)
+    dropped: list[tuple[str, str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    outputs: list[OutputSlot] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
     layout: Tree | None = None
     rewritten: bool = False
     compared: bool = False
@@ -211,11 +193,11 @@ class BranchReport:
             f"{path or '(root)'}: {self.paths[path]} paths, decided at {', '.join(at)}"
             for path, at in self.decided.items()
         ]
-        lines += [f"dropped: {d.module or '(root)'}, {d.line}: {d.error}" for d in self.dropped]
+        lines += [f"dropped: {path or '(root)'}, {line}: {error}" for path, line, error in self.dropped]
         return "\n".join([*lines, *self.notes]) or "No branch depends on data or on a dynamic size."
 
 
-class Running(Protocol):
+class _Running(Protocol):
     """A forward that runs now."""
 
     @property
@@ -223,14 +205,15 @@ class Running(Protocol):
 
 
 class Refusals:
-    """path_of: names a module for messages. explorers: the forwards that run now, the innermost last. refused: the
-    first refusal so far."""
+    """path_of: names a module for messages. outputs: what marked forwards returned. explorers: the forwards that run
+    now, the innermost last. refused: the first refusal so far."""
 
-    explorers: Sequence[Running]
+    explorers: Sequence[_Running]
 
     def __init__(self, path_of: Callable[[torch.nn.Module], str]) -> None:
         self.path_of = path_of
         self.refused: BranchError | None = None
+        self.outputs = _DeclaredOutputs()
 
     def refusal(
         self, site: Site | None, found: str, *, remedy: str, module: torch.nn.Module | None = None

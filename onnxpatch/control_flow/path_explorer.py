@@ -17,16 +17,17 @@ that decides 24 times on one path is a `while` on data; the search starts over a
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
 from typing import TypeVar
 
 import torch
 
-from onnxpatch._torch.cond import equates, hint_of, operations
-from onnxpatch.control_flow.example_fallback import EqualSizes, ExampleFallback
+from onnxpatch._torch.cond import constant_answer, equates, hint_of, operations, suppressed_guards
 from onnxpatch.control_flow.loops.recorded_loop import loop_refusal
 from onnxpatch.control_flow.path_tree import FinishedPath, PathLoops, PathNode, path_summary
 from onnxpatch.control_flow.pytrees import Name
-from onnxpatch.control_flow.recording import ListLengths, Recording
+from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import CallRecorder, TorchCall
 from onnxpatch.decisions.ask import Site
 from onnxpatch.decisions.functions_run import raised_on_purpose
@@ -52,16 +53,8 @@ class PathExplorer:
     loops: those of the path that runs. chosen: on this path, the entry that a number from data means in a Python list.
     """
 
-    def __init__(
-        self,
-        capture: Recording,
-        lengths: ListLengths,
-        sizes: ExampleFallback,
-        module: torch.nn.Module,
-        call: Callable[[], object],
-    ) -> None:
+    def __init__(self, capture: Recording, module: torch.nn.Module, call: Callable[[], object]) -> None:
         self.capture, self.module, self._call = capture, module, call
-        self._lengths, self._sizes = lengths, sizes
         # Every path starts from these, whatever the one before has set.
         self.attributes = Bindings(module)
         self.recorder = CallRecorder()
@@ -86,7 +79,7 @@ class PathExplorer:
             path = self._run()
             # A run that only found a list's length, or that showed that the search must be set up otherwise, is no
             # path: forget everything and begin again.
-            if self._lengths.settle_probe(path.error) or self.restart:
+            if self.capture.list_lengths.settle_probe(path.error) or self.restart:
                 self.attributes.restore()
                 self._reset()
                 continue
@@ -128,7 +121,7 @@ class PathExplorer:
                 path.error = error
                 self.loops.refuse_error(error)
                 # Before the first decision eager fails so too, and a probe of a list's length is meant to fail.
-                if self.decided and not self._lengths.probing and not raised_on_purpose(error):
+                if self.decided and not self.capture.list_lengths.probing and not raised_on_purpose(error):
                     raise self.capture.failed_path(self.module, error) from error
         path.changed, path.loops = self.attributes.changes(), self.loops.all
         if path.loops:
@@ -141,7 +134,7 @@ class PathExplorer:
         self.chosen: dict[Name, int] = {}
         self.loops = PathLoops(self.capture, self.rounds)
         self._end = self.root
-        self._equal_sizes = EqualSizes()
+        self._equal_sizes = _EqualSizes()
 
     def _flip(self, path: FinishedPath) -> bool:
         """Turn the last answer that is True to False; False where none is left."""
@@ -162,8 +155,8 @@ class PathExplorer:
 
     def decide(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None = None) -> bool:
         """Answer, on this path, a bool that depends on data. condition: set where it depends on sizes."""
-        on_sizes = condition is not None or self._sizes.on_sizes(predicate)
-        settled = self._sizes.answer(predicate) if on_sizes and condition is None else None
+        on_sizes = condition is not None or self.capture.sizes.on_sizes(predicate)
+        settled = self.capture.sizes.answer(predicate) if on_sizes and condition is None else None
         if settled is not None:
             return settled
         # A known `while` on data is answered by its loop, which decides how many rounds run: no paths fork there.
@@ -252,3 +245,29 @@ class PathExplorer:
             self.restart |= could_share and bool(self.decided_at or self.paths)
             # The numbers that indexed lists may have changed in place: decide them anew.
             self.chosen.clear()
+
+
+class _EqualSizes:
+    """The sizes that one path takes for equal. As a context manager, it ends the suppression of guards."""
+
+    def __init__(self) -> None:
+        self._guards = ExitStack()
+        self._assumed: list[tuple[torch.SymBool, Site]] = []
+
+    def assume(self, condition: torch.SymBool, answer: bool, site: Site) -> None:
+        """Take sizes for equal from here to the end of the path. answer: of the condition, on this path."""
+        # Guards can be suppressed only where the example fits: torch.export goes on with its sizes.
+        if hint_of(condition) is answer:
+            self._guards.enter_context(suppressed_guards(condition))
+        else:
+            self._assumed.append((condition, site))
+
+    def made_permanent(self) -> tuple[torch.SymBool, Site] | None:
+        """A condition, and its line, that torch.export has fixed since it was assumed; None where none was."""
+        return next((pair for pair in self._assumed if constant_answer(pair[0]) is not None), None)
+
+    def __enter__(self) -> _EqualSizes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._guards.close()

@@ -170,7 +170,7 @@ class PathLoops:
         """The arguments of a call, with the results of finished loops in place of tensors that single rounds made."""
         for loop in self.all:
             if loop.done:
-                args, kwargs = loop.results.in_call(function, args, kwargs)
+                args, kwargs = loop.in_call(function, args, kwargs)
         return args, kwargs
 
     def final_states(self, value: object) -> object:
@@ -184,7 +184,7 @@ class PathLoops:
         results = {id(slot): slot.values[0] for slot in template.slots}
         results = self.updated.in_call(self.capture, results, self.all[-1].site)
         for loop in self.all:
-            results = {slot: loop.results.final(leaf) for slot, leaf in results.items()}
+            results = {slot: loop.final(leaf) for slot, leaf in results.items()}
         return assembled(template.structure, results)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from onnxpatch.control_flow.capture import Capture, as_number, static_dim, static_value
-from onnxpatch.control_flow.loops.rows import NumberedRows, Rows
+from onnxpatch.control_flow.loops.rows import Rows
 from onnxpatch.control_flow.pytrees import as_tensor, full_scalar, has_graph_number, stacked
 from onnxpatch.control_flow.recording import running
 from onnxpatch.decisions.functions_run import subscripting
@@ -106,7 +106,7 @@ def _enumerate(capture: Capture, function: Function, values: object, start: int 
     # Of a known number of rows Python's own enumerate runs, which unrolls them.
     if not isinstance(values, torch.Tensor) or static_dim(capture, values, 0) is not None:
         return NotImplemented
-    return NumberedRows(capture, values, start)
+    return Rows(capture, values, start=start)
 
 
 BUILTINS: dict[Function, Function] = {

@@ -2,16 +2,28 @@
 
 A call that the innermost forward shares with its path before is not made again; `tape` says what a recorded call is.
 
-`ListLengths`: `self.scales[int(k)]` becomes one path for each entry of the list, but the list itself is never seen:
-Python only asks the number for its index. So the forward runs with 0, 1, 2, ... until the list raises IndexError. These
-runs are thrown away:
+Two questions are answered by running a forward again. How long is a list? `self.scales[int(k)]` becomes one path for
+each entry, but the list itself is never seen: Python only asks the number for its index. So the forward runs with 0, 1,
+2, ... until the list raises IndexError. These runs are thrown away:
 
     scales = [1.0, 2.0]     run 0: no error, run 1: no error, run 2: IndexError  -> the length is 2
     x * scales[int(k)]      then two paths: k == 0 (or -2), and the rest
+
+And what of a condition on sizes whose other side cannot be exported with the example? It is a decision with two paths.
+The side that the example does not take may fail with it, or a module has more paths than are allowed. Without branches
+the exporter takes the example's answer, which is often right at every size: the other side is never reached, or does
+the same. So the module runs again with these answers, and the file is compared with eager as ever:
+
+    if x.shape[1] == self.table.shape[1]:       the example is shorter: `x + self.table` cannot run with it
+        x = x + self.table
+
+This is done only if the file is compared afterwards; otherwise the module is refused. If the file turns out wrong, the
+export is refused with the error that led here.
 """
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,11 +33,17 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
-from onnxpatch.control_flow.optional_outputs import BranchReport, Refusals, Running
+from onnxpatch._torch.cond import conclusions
+from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.relied_on import explain
+from onnxpatch._torch.symbolic_sizes import traced_from_sizes
+from onnxpatch.control_flow.optional_outputs import BranchReport, Refusals
 from onnxpatch.control_flow.pytrees import Name, StackedRounds, joined, tensors
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import CallRecorder, TorchCall, is_mutation, is_random
 from onnxpatch.decisions.ask import Site, here
+from onnxpatch.decisions.functions_run import raised_on_purpose
+from onnxpatch.errors import BranchError
 from onnxpatch.process import undone
 
 ResultT = TypeVar("ResultT")
@@ -33,8 +51,11 @@ ArgsT = TypeVar("ArgsT")
 KwargsT = TypeVar("KwargsT")
 
 
-class _Recorded(Running, Protocol):
+class _Recorded(Protocol):
     """What a recording asks of a forward that runs now."""
+
+    @property
+    def module(self) -> torch.nn.Module: ...
 
     recorder: CallRecorder
     chosen: dict[Name, int]
@@ -64,6 +85,7 @@ class Recording(Refusals):
         # What torch refers to without owning it, and objects whose ids are keys: an id must not be used twice.
         self.alive: list[object] = []
         self.random: set[int] = set()  # ids of tensors that depend on random numbers
+        self.list_lengths, self.sizes = _ListLengths(self), _ExampleFallback(self)
 
     @contextmanager
     def entered(self) -> Iterator[None]:
@@ -149,7 +171,7 @@ def running() -> Recording | None:
 _Place = tuple[int, Site]  # (id of the module, the line that indexes)
 
 
-class ListLengths:
+class _ListLengths:
     """The lengths of the lists that one export indexes with numbers from data."""
 
     def __init__(self, capture: Recording) -> None:
@@ -209,3 +231,52 @@ def choose_entry(length: int, is_any: Callable[[list[int]], bool]) -> int:
             return index
     # Of an empty list the entry 0 is asked for, so that Python raises its own IndexError.
     return max(0, length - 1)
+
+
+def _nothing() -> None:
+    """Forgets nothing: under trace, torch concludes nothing about sizes."""
+
+
+class _ExampleFallback:
+    """The modules of one capture whose conditions on sizes are answered as in the example."""
+
+    def __init__(self, capture: Recording) -> None:
+        self._capture = capture
+        # By id of each module that has such a condition: a function that makes torch forget what it concluded since.
+        self._asked: dict[int, Callable[[], None]] = {}
+        self._settled: set[int] = set()
+
+    def answer(self, condition: torch.Tensor | torch.SymBool) -> bool | None:
+        """The example's answer to a condition on sizes in a settled module; None where it is a decision."""
+        module = id(self._capture.explorers[-1].module)
+        if module not in self._settled:
+            if module not in self._asked:
+                self._asked[module] = _nothing if isinstance(condition, torch.Tensor) else conclusions(condition)
+            return None
+        if isinstance(condition, torch.Tensor):
+            with unseen():
+                return bool(condition)
+        # torch's own, which answers at the example's size and adds a guard.
+        return bool(inspect.unwrap(torch.SymBool.__bool__)(condition))
+
+    def on_sizes(self, predicate: torch.Tensor) -> bool:
+        """Whether a predicate was computed from sizes alone, under trace, where it is a tensor like any other."""
+        shadow = self._capture.shadow
+        if shadow is None:
+            return False
+        return shadow.is_condition(predicate) or (shadow.get(predicate) is None and traced_from_sizes(predicate))
+
+    def settle(self, module: torch.nn.Module, error: Exception) -> bool:
+        """Answer a module's conditions from now on, because of an error; False where that would change nothing."""
+        report = self._capture.report
+        forget = self._asked.pop(id(module), None)
+        if not report.compared or forget is None or raised_on_purpose(error):
+            return False
+        forget()
+        self._settled.add(id(module))
+        path = self._capture.path_of(module) or "(root)"
+        # The traceback, which tells whether a private API is missing, is not kept: it would keep the graph alive.
+        said = explain(error) or f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        text = f"{path} ({type(module).__name__}): {said}"
+        report.settled.append(error if isinstance(error, BranchError) else BranchError(text))
+        return True

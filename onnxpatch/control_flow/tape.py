@@ -166,25 +166,9 @@ def names_made(calls: Iterable[TorchCall]) -> set[Name]:
     return made
 
 
-@dataclass(frozen=True)
-class OnACopy:
-    """What `function` does in place, done on a copy of its first argument, which is returned."""
-
-    function: Callable[..., object]
-
-    def __call__(self, target: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
-        copy = target.clone()
-        self.function(copy, *args, **kwargs)
-        return copy
-
-    @property
-    def __name__(self) -> str:
-        return getattr(self.function, "__name__", "update").strip("_")
-
-
 def is_mutation(function: Callable[..., object], kwargs: Mapping[str, object]) -> bool:
-    """Whether a call writes into one of its argument tensors."""
-    if isinstance(function, OnACopy):
+    """Whether a call writes into one of its argument tensors. A function of the kit's own may say so: `mutates`."""
+    if not getattr(function, "mutates", True):
         return False
     name = getattr(function, "__name__", "")
     if name.startswith("__"):

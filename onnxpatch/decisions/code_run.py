@@ -13,7 +13,6 @@ import ast
 import datetime
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Any, TypeGuard
 
@@ -145,13 +144,8 @@ def _is_lambda(node: ast.AST, line: int) -> TypeGuard[ast.Lambda]:
     return isinstance(node, ast.Lambda) and node.lineno == line
 
 
-@dataclass(frozen=True)
-class HandedOver:
-    """An expression of a call. inside: the argument is in what it gives; key: under which name or place, if known."""
-
-    value: ast.expr
-    inside: bool = False
-    key: str | None = None
+HandedOver = tuple[ast.expr, bool, str | None]
+"""(an expression of a call, whether the argument is in what it gives, under which name or place, if known)."""
 
 
 def handed_over(call: ast.Call, code: CodeType, name: str, key: str | None) -> Iterator[HandedOver]:
@@ -159,7 +153,7 @@ def handed_over(call: ast.Call, code: CodeType, name: str, key: str | None) -> I
     names = code.co_varnames[: code.co_argcount]
     bound = _binds_first(call, names)
     if bound and name == names[0]:
-        yield from [HandedOver(call.func.value)] if isinstance(call.func, ast.Attribute) else []
+        yield from [(call.func.value, False, None)] if isinstance(call.func, ast.Attribute) else []
         return
     yield from _by_keyword(call, key or name, gathers=key is None and name not in (*names, *_keyword_only(code)))
     behind = len(names) - bound  # the place in the call at which `*args` begins
@@ -181,11 +175,11 @@ def _by_keyword(call: ast.Call, wanted: str, gathers: bool) -> Iterator[HandedOv
     """gathers: the argument is the whole of `**kwargs`."""
     for keyword in call.keywords:
         if keyword.arg == wanted:
-            yield HandedOver(keyword.value)
+            yield keyword.value, False, None
         elif keyword.arg is None:
-            yield HandedOver(keyword.value, inside=True, key=wanted)
+            yield (keyword.value, True, wanted)
         elif gathers:
-            yield HandedOver(keyword.value)
+            yield keyword.value, False, None
 
 
 def _at_place(call: ast.Call, place: int, name: str) -> Iterator[HandedOver]:
@@ -193,20 +187,20 @@ def _at_place(call: ast.Call, place: int, name: str) -> Iterator[HandedOver]:
     for index, argument in enumerate(call.args):
         if isinstance(argument, ast.Starred):
             if place >= index and not spelled:
-                yield HandedOver(argument.value, inside=True, key=str(place - index))
+                yield (argument.value, True, str(place - index))
             return
         if index == place:
-            yield HandedOver(argument)
+            yield argument, False, None
 
 
 def _behind(call: ast.Call, first: int) -> Iterator[HandedOver]:
     """All that is handed over by position from a place on."""
     for index, argument in enumerate(call.args):
         if isinstance(argument, ast.Starred):
-            yield HandedOver(argument.value, inside=True)
+            yield (argument.value, True, None)
             return
         if index >= first:
-            yield HandedOver(argument)
+            yield argument, False, None
 
 
 def _keyword_only(code: CodeType) -> tuple[str, ...]:

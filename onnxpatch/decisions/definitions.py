@@ -26,7 +26,7 @@ How = str | int
 
 
 @dataclass(frozen=True, eq=False)
-class Definition:
+class _Definition:
     """One value of a name. statement: that assigns it; replaces: whether the name has no earlier value afterwards."""
 
     name: str
@@ -40,16 +40,16 @@ class Scopes:
     """The functions and comprehensions around an expression, as far as they give names their values."""
 
     def __init__(self) -> None:
-        self._definitions: dict[ast.AST, dict[str, list[Definition]]] = {}
-        self._bindings: dict[tuple[ast.AST, str], tuple[ast.AST | None, Sequence[Definition]]] = {}
+        self._definitions: dict[ast.AST, dict[str, list[_Definition]]] = {}
+        self._bindings: dict[tuple[ast.AST, str], tuple[ast.AST | None, Sequence[_Definition]]] = {}
 
-    def definitions(self, scope: ast.AST) -> dict[str, list[Definition]]:
+    def definitions(self, scope: ast.AST) -> dict[str, list[_Definition]]:
         """What `definitions` finds, read once."""
         if scope not in self._definitions:
             self._definitions[scope] = definitions(scope)
         return self._definitions[scope]
 
-    def binding(self, node: ast.AST, name: str, parents: Parents) -> tuple[ast.AST | None, Sequence[Definition]]:
+    def binding(self, node: ast.AST, name: str, parents: Parents) -> tuple[ast.AST | None, Sequence[_Definition]]:
         """(the function that gives a name its value where `node` reads it, the definitions that it may be from).
 
         (the `for` part, ()) of a comprehension's own name; (None, ()) where no function around assigns it.
@@ -58,7 +58,7 @@ class Scopes:
             self._bindings[node, name] = self._bound(node, name, parents)
         return self._bindings[node, name]
 
-    def _bound(self, node: ast.AST, name: str, parents: Parents) -> tuple[ast.AST | None, Sequence[Definition]]:
+    def _bound(self, node: ast.AST, name: str, parents: Parents) -> tuple[ast.AST | None, Sequence[_Definition]]:
         trail, scope = [node], parents.get(node)
         while scope is not None:
             if isinstance(scope, _COMPREHENSIONS):
@@ -84,11 +84,11 @@ def _made_before(generators: Sequence[ast.comprehension], trail: Sequence[ast.AS
     return generators[: at + (trail[-2] is not part.iter)]
 
 
-def definitions(scope: ast.AST) -> dict[str, list[Definition]]:
+def definitions(scope: ast.AST) -> dict[str, list[_Definition]]:
     """By name: what a function or lambda assigns to it, in the order of the source; its arguments first."""
-    found: dict[str, list[Definition]] = {}
+    found: dict[str, list[_Definition]] = {}
     for argument in _arguments(scope.args):  # type: ignore[attr-defined]
-        found.setdefault(argument.arg, []).append(Definition(argument.arg, argument, "argument", argument))
+        found.setdefault(argument.arg, []).append(_Definition(argument.arg, argument, "argument", argument))
     made = [one for node in within(scope) for one in _assigned(node)]
     for one in sorted(made, key=lambda one: _place(one.statement)):
         found.setdefault(one.name, []).append(one)
@@ -115,7 +115,7 @@ def children(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-def reaching(read: ast.AST, defined: Sequence[Definition], scope: ast.AST, parents: Parents) -> list[Definition]:
+def reaching(read: ast.AST, defined: Sequence[_Definition], scope: ast.AST, parents: Parents) -> list[_Definition]:
     """Those of the definitions of a name that it may have where `read` stands."""
     around = list(_around(read, parents))
     if len(defined) < 2 or _function_around(around) is not scope:
@@ -143,7 +143,7 @@ def _place(node: ast.AST) -> tuple[int, int]:
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
-def _precedes(one: Definition, read: ast.AST, around: Sequence[ast.AST]) -> bool:
+def _precedes(one: _Definition, read: ast.AST, around: Sequence[ast.AST]) -> bool:
     if one.how == "argument":
         return True
     if one.statement in around:  # a loop or a `with` in whose body it is read; else the value is computed before
@@ -151,7 +151,7 @@ def _precedes(one: Definition, read: ast.AST, around: Sequence[ast.AST]) -> bool
     return _place(one.statement) <= _place(read)
 
 
-def _is_on_other_side(one: Definition, read: ast.AST, parents: Parents) -> bool:
+def _is_on_other_side(one: _Definition, read: ast.AST, parents: Parents) -> bool:
     """Whether a definition stands on one side of an `if` and the read on the other."""
     ways = [
         {parents[node]: node for node in (of, *_around(of, parents)) if node in parents} for of in (one.statement, read)
@@ -160,7 +160,7 @@ def _is_on_other_side(one: Definition, read: ast.AST, parents: Parents) -> bool:
     return any({_block(outer, way[outer]) for way in ways} == {"body", "orelse"} for outer in both)
 
 
-def _always(one: Definition, around: Sequence[ast.AST], parents: Parents) -> bool:
+def _always(one: _Definition, around: Sequence[ast.AST], parents: Parents) -> bool:
     """Whether a definition before the read has run wherever the read is."""
     if one.how == "argument" or one.statement in around:
         return True
@@ -189,7 +189,7 @@ def _arguments(arguments: ast.arguments) -> list[ast.arg]:
     return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *more]
 
 
-def _assigned(node: ast.AST) -> Iterator[Definition]:
+def _assigned(node: ast.AST) -> Iterator[_Definition]:
     """What one statement or expression assigns to names."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
@@ -197,7 +197,7 @@ def _assigned(node: ast.AST) -> Iterator[Definition]:
     elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
         yield from _into(node.target, node.value, node, isinstance(node, ast.AnnAssign))
     elif isinstance(node, ast.For | ast.AsyncFor):
-        yield from (Definition(name, node.iter, "element", node) for name in _names(node.target))
+        yield from (_Definition(name, node.iter, "element", node) for name in _names(node.target))
     elif isinstance(node, ast.With):
         for item in node.items:
             if item.optional_vars is not None:
@@ -205,15 +205,15 @@ def _assigned(node: ast.AST) -> Iterator[Definition]:
     elif isinstance(node, ast.Call):
         yield from _grown(node)
     else:
-        yield from (Definition(name, ast.Constant(0), "value", node) for name in _declared(node))
+        yield from (_Definition(name, ast.Constant(0), "value", node) for name in _declared(node))
 
 
-def _grown(node: ast.Call) -> Iterator[Definition]:
+def _grown(node: ast.Call) -> Iterator[_Definition]:
     """`rows.append(x)`: what a call puts into the value of a name."""
     method = node.func if isinstance(node.func, ast.Attribute) and node.func.attr in GROWING else None
     if method is not None and isinstance(method.value, ast.Name):
         holder = method.value
-        yield Definition(holder.id, node.args[-1] if node.args else holder, "grown", node, replaces=False)
+        yield _Definition(holder.id, node.args[-1] if node.args else holder, "grown", node, replaces=False)
 
 
 def _declared(node: ast.AST) -> list[str]:
@@ -224,9 +224,9 @@ def _declared(node: ast.AST) -> list[str]:
     return [(one.asname or one.name).split(".")[0] for one in names]
 
 
-def _into(target: ast.AST, value: ast.expr, node: ast.AST, replaces: bool = True) -> Iterator[Definition]:
+def _into(target: ast.AST, value: ast.expr, node: ast.AST, replaces: bool = True) -> Iterator[_Definition]:
     if isinstance(target, ast.Name):
-        yield Definition(target.id, value, "value", node, replaces)
+        yield _Definition(target.id, value, "value", node, replaces)
     elif isinstance(target, ast.Tuple | ast.List):
         pairs = isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
         starred = any(isinstance(part, ast.Starred) for part in target.elts)
@@ -235,9 +235,9 @@ def _into(target: ast.AST, value: ast.expr, node: ast.AST, replaces: bool = True
                 yield from _into(part, value.elts[place], node)  # type: ignore[attr-defined]
             else:
                 how = _way(part, place, starred)
-                yield from (Definition(name, value, how, node) for name in _names(part))
+                yield from (_Definition(name, value, how, node) for name in _names(part))
     elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-        yield Definition(target.value.id, value, "grown", node, replaces=False)
+        yield _Definition(target.value.id, value, "grown", node, replaces=False)
 
 
 def _way(part: ast.expr, place: int, starred: bool) -> How:

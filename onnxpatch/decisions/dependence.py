@@ -17,8 +17,8 @@ import ast
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from onnxpatch.decisions.code_run import CodeRun, HandedOver, handed_over
-from onnxpatch.decisions.definitions import Definition, How, Scopes
+from onnxpatch.decisions.code_run import CodeRun, handed_over
+from onnxpatch.decisions.definitions import How, Scopes
 from onnxpatch.decisions.expression_levels import (
     ANY,
     FIXED,
@@ -115,7 +115,11 @@ class Dependence:
         answers = self.answers.get(test, ())
         if len(answers) != 1 or not isinstance(test, ast.Name):
             return []
-        made = [place for place in self._binding(one, test, test.id)[1] if self.run.ran(one, place.statement)]
+        made = [
+            place
+            for place in self._scopes.binding(test, test.id, self._parents(one))[1]
+            if self.run.ran(one, place.statement)
+        ]
         ended = [place.value for place in made
                  if place.how == "value" and isinstance(place.value, ast.BoolOp)
                  and self._ended(one, place.value, *answers)]  # fmt: skip
@@ -129,7 +133,7 @@ class Dependence:
     # -------------------------------------------------------------- names
     def name(self, one: Function, node: ast.AST, name: str) -> int:
         """The level of a name where `node` reads it."""
-        scope, found = self._binding(one, node, name)
+        scope, found = self._scopes.binding(node, name, self._parents(one))
         if isinstance(scope, ast.comprehension):
             return element(self.level(one, scope.iter))
         if scope is not None:
@@ -139,9 +143,9 @@ class Dependence:
             return of_kinds(one.kinds.get(name, set()))
         return self._read(("global", name))
 
-    def _binding(self, one: Function, node: ast.AST, name: str) -> tuple[ast.AST | None, Sequence[Definition]]:
+    def _parents(self, one: Function) -> Mapping[ast.AST, ast.AST]:
         source = self.run.source(one)
-        return self._scopes.binding(node, name, source.parents) if source is not None else (None, ())
+        return source.parents if source is not None else {}
 
     def _of_name(self, one: Function, scope: ast.AST, name: str, places: tuple[int, ...]) -> int:
         levels: list[tuple[int, bool, ast.AST | None]] = []
@@ -216,14 +220,14 @@ class Dependence:
         if not isinstance(node, ast.Call):
             return max((self.level(calling, part) for part in ast.iter_child_nodes(node)), default=FIXED)
         given = handed_over(node, one.code, name, key)
-        return max((self._of_handed_over(calling, value) for value in given), default=FIXED)
+        return max((self._of_handed_over(calling, *value) for value in given), default=FIXED)
 
-    def _of_handed_over(self, calling: Function, given: HandedOver) -> int:
-        inner = self.item(calling, given.value, given.key) if given.key is not None else None
+    def _of_handed_over(self, calling: Function, value: ast.expr, inside: bool, key: str | None) -> int:
+        inner = self.item(calling, value, key) if key is not None else None
         if inner is not None:
             return inner
-        level = self.level(calling, given.value)
-        return element(level) if given.inside else level
+        level = self.level(calling, value)
+        return element(level) if inside else level
 
     def found(self, one: Function, node: ast.expr) -> object:
         """The object that an expression stands for, a class say; None where that is not known."""

@@ -24,7 +24,7 @@ from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symb
 from onnxpatch._torch.function_modes import TraceErrorRecovery
 from onnxpatch._torch.one_export import one_export, quiet_exporters
 from onnxpatch.decisions.ask import lines_of_error, lines_of_stack
-from onnxpatch.diagnosis.trial import CaughtError, Condition, Subject, Trial
+from onnxpatch.diagnosis.trial import Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.dynamo import torch_shapes
 from onnxpatch.exporters.opened_call import opened_call
@@ -141,6 +141,10 @@ def _onnx_file(trial: Trial) -> Path:
     return Path(trial.folder.name) / "model.onnx"
 
 
+class _CaughtError(Exception):
+    pass
+
+
 def _export_traced(subject: Subject, exporter: str, opset: int, path: Path) -> None:
     """Export through TorchScript: traced, or scripted."""
     from onnxpatch.exporters.torchscript import call_torchscript
@@ -149,7 +153,7 @@ def _export_traced(subject: Subject, exporter: str, opset: int, path: Path) -> N
         call_torchscript(_request(subject, exporter, opset), subject.model, call.args, call.kwargs, path)
     if kept.lost:
         text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({kept.lost[0]})"
-        raise CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None
+        raise _CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None
 
 
 def _note_condition(trial: Trial, condition: Condition, frame: FrameType | None, env: object) -> None:
@@ -167,7 +171,7 @@ def _note_refusal(error: Exception, trial: Trial) -> None:
     errors = error_chain(error)
     # The innermost is the cause; the exporters wrap it in errors of their own.
     root = errors[-1]
-    trial.status, trial.kind = "refused", type(root).__name__
+    trial.status, trial.kind, trial.caught = "refused", type(root).__name__, isinstance(root, _CaughtError)
     trial.error = " ".join(str(root).split()) or type(root).__name__
     trial.places = [place for one in errors for place in lines_of_error(one)]
     # A refusal of the translation: torch.export went through, and its program has the lines of the operators.

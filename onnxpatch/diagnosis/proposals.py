@@ -3,6 +3,8 @@
 Each trial is one export of the part. A proposal with `tried=True` came out right; the advice, by kind of construct, is
 what to write instead. Which patches of a plan make a difference is bisected, by trying parts of it (delta debugging):
 
+Where the plain export is right, the patched one is tried: a patch that makes it wrong is the culprit then.
+
     plan a b c d e f g h, wrong because of f     a-d right, e-h wrong, e-f wrong, e right, f wrong   -> [f]
 """
 
@@ -13,25 +15,28 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.cause import Cause
-from onnxpatch.diagnosis.trial import Subject, Trial
+from onnxpatch.diagnosis.trial import Subject, Trial, as_patched
 from onnxpatch.patched import Patched, patched
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.plan import Plan, Swap
 from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.patching.registry import Registry
 from onnxpatch.process import undone
-from onnxpatch.results.diagnosis import Proposal
+from onnxpatch.results.diagnosis import Culprit, Proposal
 from onnxpatch.settings import Exporter, make_settings
+
+if TYPE_CHECKING:  # an export uses this file, and not the search
+    from onnxpatch.diagnosis.parts.search import Search
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Step:
+class _Step:
     """One entry of a plan: a swap at a path, or a function patch, whose path is None."""
 
     patch: str
@@ -39,14 +44,14 @@ class Step:
     entry: Swap | FunctionPatch = dataclasses.field(compare=False, repr=False)
 
 
-def steps_of(plan: Plan) -> list[Step]:
+def steps_of(plan: Plan) -> list[_Step]:
     """The entries of a plan, swaps first."""
-    swaps = [Step(swap.patch.name, swap.path, swap) for swap in plan.swaps]
-    return swaps + [Step(patch.name, None, (patch, found)) for patch, found in plan.functions]
+    swaps = [_Step(swap.patch.name, swap.path, swap) for swap in plan.swaps]
+    return swaps + [_Step(patch.name, None, (patch, found)) for patch, found in plan.functions]
 
 
 @contextlib.contextmanager
-def applied(plan: Plan, steps: Sequence[Step]) -> Iterator[Patched]:
+def applied(plan: Plan, steps: Sequence[_Step]) -> Iterator[Patched]:
     """Patch the model with only some entries of its plan inside the block."""
     wanted = {id(step.entry) for step in steps}
     swaps = [step.entry for step in steps if isinstance(step.entry, Swap)]
@@ -89,13 +94,13 @@ def _chunks(items: Sequence[T], count: int) -> list[list[T]]:
     return [list(items[a:b]) for a, b in itertools.pairwise(edges) if b > a]
 
 
-def guilty(plan: Plan, wrong: Callable[[], bool], tries: int = 64) -> list[Step]:
+def guilty(plan: Plan, wrong: Callable[[], bool], tries: int = 64) -> list[_Step]:
     """The fewest entries of a plan with which `wrong()` is true; [] where it is false with all of them.
 
     plan: of the unpatched model. wrong: called while the model is patched with a part of the plan.
     """
 
-    def bad(steps: Sequence[Step]) -> bool:
+    def bad(steps: Sequence[_Step]) -> bool:
         with applied(plan, steps):
             return wrong()
 
@@ -176,7 +181,7 @@ def _by_patches(subject: Subject, exporter: Exporter, opset: int, attempt: Try, 
     return [Proposal("patch", ", ".join(names), text, tried=True)]
 
 
-def _used(subject: Subject, made: Plan, exporter: Exporter, attempt: Try) -> list[Step]:
+def _used(subject: Subject, made: Plan, exporter: Exporter, attempt: Try) -> list[_Step]:
     """The entries of the plan that acted in an export which came out right; [] where it did not."""
     steps = steps_of(made)
     if not steps:
@@ -190,7 +195,7 @@ def _used(subject: Subject, made: Plan, exporter: Exporter, attempt: Try) -> lis
     return [step for step in steps if step.path is not None or step.patch in hits]
 
 
-def _cures(subject: Subject, made: Plan, steps: Sequence[Step], exporter: Exporter, attempt: Try) -> bool:
+def _cures(subject: Subject, made: Plan, steps: Sequence[_Step], exporter: Exporter, attempt: Try) -> bool:
     names = {step.patch for step in steps}
     with applied(made, [step for step in steps_of(made) if step.patch in names]):
         return attempt(subject, exporter).status == "right"
@@ -223,3 +228,65 @@ def _by_exporter(subject: Subject, exporter: Exporter, attempt: Try) -> list[Pro
     if attempt(subject, other).status != "right":
         return []
     return [Proposal("exporter", other, f"the other exporter: exporter={other!r}", tried=True)]
+
+
+# ------------------------------------------------------------------ a patch at fault
+_FAILED = ("silent", "refused")  # not "slow": an export that was cut off says nothing about a patch
+
+
+def blame_patches(search: Search) -> None:
+    """Where the plain export is right, find the patch that makes it wrong, if any does."""
+    settings = make_settings(exporter=search.exporter, opset=search.diagnosis.opset)
+    made = make_plan(search.root.model, settings=settings, registry=search.registry)
+    if not made.swaps and not made.functions:
+        return
+    tried: list[Trial] = []
+    root = as_patched(search.root, search.whole)
+
+    def wrong() -> bool:
+        tried.append(search.attempt(root, search.exporter, "with patches"))
+        # Without time left every further part counts as right, which ends the bisection.
+        return search.left() > 0 and tried[-1].status in _FAILED
+
+    found: list[tuple[_Step, Trial]] = []
+    while steps := guilty(_without(made, found), wrong):
+        # The last trial that failed had the fewest patches. Several patches may each make it wrong: the next search
+        # begins with all others, and so is the trial of leaving these out.
+        found += [(step, next(trial for trial in reversed(tried) if trial.status in _FAILED)) for step in steps]
+    failed = [trial for trial in tried if trial.status in _FAILED]
+    if failed and search.left() <= 0:
+        message = (
+            f"with patches the export is {failed[0].status}; the budget was spent before the patch at fault was found"
+        )
+        search.diagnosis.notes.append(f"{message}: give a larger budget=")
+    elif found:
+        cure = _leaving_out(list(dict.fromkeys(step.patch for step, _ in found)))
+        search.diagnosis.culprits = [_patch_culprit(search, made, step, trial, cure) for step, trial in found]
+
+
+def _without(made: Plan, found: list[tuple[_Step, Trial]]) -> Plan:
+    """The plan without the patches that were found."""
+    names = {step.patch for step, _ in found}
+    swaps = [swap for swap in made.swaps if swap.patch.name not in names]
+    return dataclasses.replace(made, swaps=swaps, functions=[one for one in made.functions if one[0].name not in names])
+
+
+def _leaving_out(names: list[str]) -> Proposal:
+    listed = ", ".join(map(repr, names))
+    what, keyword = (f"the patch {listed}", listed) if len(names) == 1 else (f"the patches {listed}", f"[{listed}]")
+    return Proposal("exclude", ",".join(names), f"leave {what} out: exclude={keyword}", tried=True, whole=True)
+
+
+def _patch_culprit(search: Search, made: Plan, step: _Step, trial: Trial, cure: Proposal) -> Culprit:
+    patch = next(p for p in made.patches() if p.name == step.patch)
+    module = next((swap.module for swap in made.swaps if swap is step.entry), search.root.model)
+    return Culprit(
+        path=step.path or "",
+        cls=type(module).__name__,
+        status="patch",
+        exporter=search.exporter,
+        construct=f"the patch {step.patch!r}",
+        source=patch.declared_at,
+        error=trial.error[:1000],
+        proposals=(cure,),
+    )

@@ -1,7 +1,4 @@
-"""Turns failing parts into culprits: finds the cause of each, proposes cures, and tries them on the whole model.
-
-Where the plain export is right, the patched one is tried: a patch that makes it wrong is the culprit then.
-"""
+"""Turns failing parts into culprits: finds the cause of each, proposes cures, and tries them on the whole model."""
 
 from __future__ import annotations
 
@@ -14,20 +11,17 @@ from onnxpatch.diagnosis.lines.find_cause import cause_of
 from onnxpatch.diagnosis.operator_support import describe
 from onnxpatch.diagnosis.parts.part_trials import FailingPart, breaking_line
 from onnxpatch.diagnosis.parts.search import Search
-from onnxpatch.diagnosis.proposals import Step, forked, guilty, propose
+from onnxpatch.diagnosis.proposals import blame_patches, forked, propose
 from onnxpatch.diagnosis.trial import Trial, as_patched
 from onnxpatch.patched import patched
-from onnxpatch.patching.plan import Plan
-from onnxpatch.patching.plan import plan as make_plan
 from onnxpatch.results.checks import AttemptResult
 from onnxpatch.results.diagnosis import Culprit, Proposal
-from onnxpatch.settings import make_settings
 
 
 def treat(search: Search, found: list[FailingPart], proposing: bool) -> None:
     """Write the culprits into the search's diagnosis. proposing: whether cures are tried and proposed."""
     if not search.whole.fails:
-        _blame_patches(search)
+        blame_patches(search)
         return
     search.diagnosis.culprits = [_culprit(search, one, proposing) for one in found]
     if proposing:
@@ -130,65 +124,3 @@ def _attempt_whole(search: Search, kind: str, name: str) -> Trial:
 def _with_verdicts(culprit: Culprit, verdicts: dict[str, bool]) -> Culprit:
     ways = tuple(dataclasses.replace(p, whole=verdicts.get(p.kind)) if p.tried else p for p in culprit.proposals)
     return dataclasses.replace(culprit, proposals=ways)
-
-
-# ------------------------------------------------------------------ a patch at fault
-_FAILED = ("silent", "refused")  # not "slow": an export that was cut off says nothing about a patch
-
-
-def _blame_patches(search: Search) -> None:
-    """Where the plain export is right, find the patch that makes it wrong, if any does."""
-    settings = make_settings(exporter=search.exporter, opset=search.diagnosis.opset)
-    made = make_plan(search.root.model, settings=settings, registry=search.registry)
-    if not made.swaps and not made.functions:
-        return
-    tried: list[Trial] = []
-    root = as_patched(search.root, search.whole)
-
-    def wrong() -> bool:
-        tried.append(search.attempt(root, search.exporter, "with patches"))
-        # Without time left every further part counts as right, which ends the bisection.
-        return search.left() > 0 and tried[-1].status in _FAILED
-
-    found: list[tuple[Step, Trial]] = []
-    while steps := guilty(_without(made, found), wrong):
-        # The last trial that failed had the fewest patches. Several patches may each make it wrong: the next search
-        # begins with all others, and so is the trial of leaving these out.
-        found += [(step, next(trial for trial in reversed(tried) if trial.status in _FAILED)) for step in steps]
-    failed = [trial for trial in tried if trial.status in _FAILED]
-    if failed and search.left() <= 0:
-        message = (
-            f"with patches the export is {failed[0].status}; the budget was spent before the patch at fault was found"
-        )
-        search.diagnosis.notes.append(f"{message}: give a larger budget=")
-    elif found:
-        cure = _leaving_out(list(dict.fromkeys(step.patch for step, _ in found)))
-        search.diagnosis.culprits = [_patch_culprit(search, made, step, trial, cure) for step, trial in found]
-
-
-def _without(made: Plan, found: list[tuple[Step, Trial]]) -> Plan:
-    """The plan without the patches that were found."""
-    names = {step.patch for step, _ in found}
-    swaps = [swap for swap in made.swaps if swap.patch.name not in names]
-    return dataclasses.replace(made, swaps=swaps, functions=[one for one in made.functions if one[0].name not in names])
-
-
-def _leaving_out(names: list[str]) -> Proposal:
-    listed = ", ".join(map(repr, names))
-    what, keyword = (f"the patch {listed}", listed) if len(names) == 1 else (f"the patches {listed}", f"[{listed}]")
-    return Proposal("exclude", ",".join(names), f"leave {what} out: exclude={keyword}", tried=True, whole=True)
-
-
-def _patch_culprit(search: Search, made: Plan, step: Step, trial: Trial, cure: Proposal) -> Culprit:
-    patch = next(p for p in made.patches() if p.name == step.patch)
-    module = next((swap.module for swap in made.swaps if swap is step.entry), search.root.model)
-    return Culprit(
-        path=step.path or "",
-        cls=type(module).__name__,
-        status="patch",
-        exporter=search.exporter,
-        construct=f"the patch {step.patch!r}",
-        source=patch.declared_at,
-        error=trial.error[:1000],
-        proposals=(cure,),
-    )

@@ -34,10 +34,6 @@ Stack = tuple[Site, ...]
 Condition: TypeAlias = "sympy.Basic"
 
 
-class CaughtError(Exception):
-    """The model catches the error of a torch call; a plain torch.jit.trace would have ended the process there."""
-
-
 @dataclass
 class Subject:
     """What is exported: a module (patched or not), its inputs, its dynamic axes, and probes with eager's results.
@@ -63,7 +59,8 @@ class Trial:
     torch.export fixed. printed: what the exporter wrote to stdout and stderr. checks: one for each probe.
     captured: the ExportedProgram that the dynamo exporter translates, or began with. program: its translation.
     feed: which leaf feeds each of the graph's inputs. symbols: of the dynamic sizes, where there is no
-    ExportedProgram. fails_loose: a part fails also with sizes that torch.export may fix. folder: has the ONNX file.
+    ExportedProgram. fails_loose: a part fails also with sizes that torch.export may fix.
+    caught: the model catches the error of a torch call, where a plain trace ends the process. folder: has the file.
     """
 
     status: Status = "right"
@@ -78,6 +75,7 @@ class Trial:
     program: ONNXProgram | None = None
     captured: torch.export.ExportedProgram | None = None
     fails_loose: bool = False
+    caught: bool = False
     symbols: list[str] = field(default_factory=list)
     graph: Graph | None = None
     feed: Feed = field(default_factory=lambda: Feed({}))

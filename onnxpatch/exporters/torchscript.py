@@ -35,7 +35,7 @@ from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.mapped_weights import LARGE, MOST_IN_ONE_FILE, SMALL, take_in
 from onnxpatch.onnxfile.runtimes.interface import BFLOAT16
-from onnxpatch.patching.forward_state import TensorContents
+from onnxpatch.patching.forward_state import restorer_of_tensors
 from onnxpatch.patching.swap import UndoLog
 from onnxpatch.process import undone
 
@@ -116,11 +116,11 @@ def _put_back(target: Any) -> Iterator[None]:
     if not isinstance(target, torch.nn.Module) or isinstance(target, torch.jit.ScriptModule):
         yield
         return
-    contents = TensorContents(target, ())
+    restore = restorer_of_tensors(target)
 
     def put_back(*call: object) -> None:
         with tracing_paused():
-            contents.restore()
+            restore()
 
     with undone(target.register_forward_hook(put_back).remove):
         yield

@@ -188,7 +188,7 @@ def _node(chosen: Form, value: Tensor, heads: int, shared: int, scale: float, ca
         flag = {"is_causal": 1} if causal else {}
         return writer.node("Attention", query, key, value, *mask, shape=shape, scale=scale, **counts, **flag)
 
-    return Recipe(in_torch, in_onnx)
+    return in_torch, in_onnx
 
 
 def _moved_heads(x: Tensor) -> bool:

@@ -185,7 +185,7 @@ def called_again(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapp
     tensors = [leaves[place] for place in places]
     if not tensors or not (running_trace() or captures()):  # within another one
         return function(*args, **kwargs)
-    flat = OperatorsAgain(as_operators(of_tensors, tensors)).run(*tensors)
+    flat = run_by_functions(as_operators(of_tensors, tensors), *tensors)
     return pytree.tree_unflatten(list(flat), result[-1])
 
 
@@ -194,7 +194,12 @@ def of_operators(program: Any) -> bool:
     return any(operator_name(node.target) for node in program.graph.nodes)
 
 
-class OperatorsAgain(torch.fx.Interpreter):
+def run_by_functions(program: torch.fx.GraphModule, *given: Any) -> Any:
+    """Run a program with torch's functions in place of its operators, so that their patches act."""
+    return _OperatorsAgain(program).run(*given)
+
+
+class _OperatorsAgain(torch.fx.Interpreter):
     """Runs a graph of operators."""
 
     def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

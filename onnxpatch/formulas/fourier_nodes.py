@@ -1,4 +1,5 @@
-"""The nodes of a Fourier transform of any length, as a convolution with a chirp (Bluestein), by matrix products.
+"""The nodes of a Fourier transform: ONNX's DFT, a product with a matrix that the graph computes, or, of any length, a
+convolution with a chirp (Bluestein), by matrix products.
 
     X_k = c_k sum_j (x_j c_j) conj(c_(k - j)),   c_k = exp(-pi i k^2 / n)
 
@@ -12,21 +13,23 @@ First what every such transform needs: counting, cosines and sines, and complex 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from onnxpatch.formulas.nodes import Value, Writer
+from onnxpatch.formulas.symbolic import example_of
 
 Sizes = Sequence[Any]
 # A length of the graph: a value of shape (1,), and the writer's size.
-Length = tuple[Value, Any]
+_Length = tuple[Value, Any]
 
 
-class WaveNodes:
+class _WaveNodes:
     """A writer, and what transforms need of it."""
 
     def __init__(self, writer: Writer) -> None:
@@ -107,14 +110,14 @@ class WaveNodes:
         return self.add("Add", *terms, shape=shape)
 
 
-def write_chirp(writer: Writer, x: Value, parts: int, length: Length, terms: Length) -> Value:
+def _chirped(writer: Writer, x: Value, parts: int, length: _Length, terms: _Length) -> Value:
     """The first terms of the transform of n points, of which x has the first: (rows, 1 or 2 parts, some), float32.
 
     Returns (rows, 2, terms).
     """
     (n, size), (last_term, count) = length, terms
     rows, _, given = writer.shape(x)
-    nodes = WaveNodes(writer)
+    nodes = _WaveNodes(writer)
     chirp = nodes.stacked(nodes.chirp(n, size), 0, (2, size))
     square = _square(nodes, n, size)
     own = nodes.add("Slice", chirp, nodes.ints(0), nodes.axis(x, 2), nodes.ints(1), shape=(2, given))
@@ -143,7 +146,7 @@ class _Square:
     turn: Value  # T, (m, 2, m)
 
 
-def _square(nodes: WaveNodes, n: Value, size: object) -> _Square:
+def _square(nodes: _WaveNodes, n: Value, size: object) -> _Square:
     writer = nodes.writer
     least = nodes.add("Sub", nodes.add("Add", n, n, shape=(1,)), nodes.ints(1), shape=(1,))
     root = nodes.add("Sqrt", writer.cast(least, torch.float64, (1,)), shape=(1,))
@@ -169,14 +172,14 @@ def _side(size: Any) -> Any:
     return None if size is None else 7 * size + 5
 
 
-def _padded(nodes: WaveNodes, x: Value, points: Value, shape: Sizes) -> Value:
+def _padded(nodes: _WaveNodes, x: Value, points: Value, shape: Sizes) -> Value:
     """Zeros at the end of the last axis, up to `points`."""
     axes = len(shape)
     missing = nodes.add("Sub", points, nodes.axis(x, axes - 1), shape=(1,))
     return nodes.add("Pad", x, nodes.joined(0, (2 * axes,), nodes.ints(*[0] * (2 * axes - 1)), missing), shape=shape)
 
 
-def _kernel(nodes: WaveNodes, square: _Square, chirp: Value, n: Value) -> Value:
+def _kernel(nodes: _WaveNodes, square: _Square, chirp: Value, n: Value) -> Value:
     """conj(c) at 0 ... n - 1, zeros, and conj(c) at n - 1 ... 1: negative indices. Scaled for the way back."""
     _, size = nodes.writer.shape(chirp)
     less, more = (None, None) if size is None else (size - 1, square.many - size + 1)
@@ -189,11 +192,11 @@ def _kernel(nodes: WaveNodes, square: _Square, chirp: Value, n: Value) -> Value:
     return nodes.add("Unsqueeze", whole, nodes.ints(0), shape=(1, 2, square.many))
 
 
-def _conjugate(nodes: WaveNodes) -> Value:
+def _conjugate(nodes: _WaveNodes) -> Value:
     return nodes.add("Reshape", nodes.writer.floats([1.0, -1.0]), nodes.ints(2, 1), shape=(2, 1))
 
 
-def _forward(nodes: WaveNodes, square: _Square, x: Value, rows: object) -> Value:
+def _forward(nodes: _WaveNodes, square: _Square, x: Value, rows: object) -> Value:
     """(rows, 2, m * m) -> its spectrum (rows, m, 2, m)."""
     m, double = square.size, square.double
     twice = nodes.add("Add", square.m, square.m, shape=(1,))
@@ -207,7 +210,7 @@ def _forward(nodes: WaveNodes, square: _Square, x: Value, rows: object) -> Value
     return nodes.reshaped(x, [nodes.ints(-1), square.m, nodes.ints(2), square.m], (rows, m, 2, m))
 
 
-def _backward(nodes: WaveNodes, square: _Square, x: Value, rows: object) -> Value:
+def _backward(nodes: _WaveNodes, square: _Square, x: Value, rows: object) -> Value:
     """The way back, unscaled: (rows, m, 2, m) -> (rows, 2, m * m)."""
     m, double = square.size, square.double
     twice = nodes.add("Add", square.m, square.m, shape=(1,))
@@ -220,3 +223,92 @@ def _backward(nodes: WaveNodes, square: _Square, x: Value, rows: object) -> Valu
     x = nodes.reshaped(x, [nodes.ints(-1), twice, square.m], (rows, double, m))
     x = nodes.add("MatMul", square.mirrored, x, shape=(rows, double, m))
     return nodes.reshaped(x, [nodes.ints(-1, 2), square.points], (rows, 2, square.many))
+
+
+# The longest product with a matrix that the graph computes: an entry takes 24 bytes with its index.
+LONGEST_PRODUCT = 1024
+
+
+# One product is faster while n * n < FREE + PER_ROW * rows * n; measured with onnxruntime on the CPU, one thread.
+FREE, PER_ROW = 8000, 6
+
+
+# All n terms, the first n // 2 + 1 of them, or the real parts of all.
+Wanted = Literal["all", "half", "real"]
+
+
+def outputs_of(wanted: Wanted) -> int:
+    return 1 if wanted == "real" else 2
+
+
+def terms_of(length: Any, wanted: Wanted) -> Any:
+    return length // 2 + 1 if wanted == "half" else length
+
+
+def write_dft(writer: Writer, x: Value, length: int, wanted: Wanted, parts: int) -> Value:
+    """ONNX's DFT, along the axis before the last: the default of every opset, which name it in different ways."""
+    rows, outputs, terms = writer.shape(x)[0], outputs_of(wanted), terms_of(length, wanted)
+    x = writer.node("Transpose", x, perm=[0, 2, 1], shape=(rows, length, parts))
+    x = writer.node("DFT", x, shape=(rows, length, 2))
+    x = writer.node("Transpose", x, perm=[0, 2, 1], shape=(rows, 2, length))
+    limits = [writer.ints(numbers) for numbers in ([0, 0], [outputs, terms], [1, 2])]
+    return _flat(writer, writer.node("Slice", x, *limits, shape=(rows, outputs, terms)))
+
+
+def write_chirp(writer: Writer, x: Value, length: int, wanted: Wanted, parts: int) -> Value:
+    return _long(writer, x, writer.ints([length]), length, wanted, parts)
+
+
+def write_either(writer: Writer, x: Value, length: object, wanted: Wanted, parts: int) -> Value:
+    known, n, size = _WaveNodes(writer), writer.length(length), writer.number(length)
+    if isinstance(length, torch.SymInt) and example_of(length) is None:
+        # torch.cond takes no size that data made.
+        return _long(writer, x, n, size, wanted, parts)
+    minus = lambda a, b: known.add("Sub", a, b, shape=(1,))  # noqa: E731
+    times = lambda a, b: known.add("Mul", a, b, shape=(1,))  # noqa: E731
+    # Positive where n * n < FREE + PER_ROW * rows * n, and n <= LONGEST_PRODUCT.
+    beyond = times(n, minus(n, times(known.axis(x, 0), known.ints(PER_ROW))))
+    room = minus(known.ints(FREE), beyond), minus(known.ints(LONGEST_PRODUCT + 1), n)
+    is_short = known.add("Max", known.add("Min", *room, shape=(1,)), known.ints(0), shape=(1,))
+    short, long = (functools.partial(side, wanted=wanted, parts=parts) for side in (_short, _long))
+    rows = writer.shape(x)[0]
+    whole = None if rows is None or size is None else rows * outputs_of(wanted) * terms_of(size, wanted)
+    return writer.either(is_short, (short, long), x, n, size, shape=(whole,))
+
+
+def _long(writer: Writer, x: Value, n: Value, size: object, wanted: Wanted, parts: int) -> Value:
+    found = _chirped(writer, x, parts, (n, size), _terms(_WaveNodes(writer), n, size, wanted))
+    rows, _, count = writer.shape(found)
+    if wanted == "real":
+        found = writer.node("Gather", found, writer.ints([0]), axis=1, shape=(rows, 1, count))
+    return _flat(writer, found)
+
+
+def _short(writer: Writer, x: Value, n: Value, size: object, wanted: Wanted, parts: int) -> Value:
+    """(rows, parts * given) times (parts * given, outputs * terms)."""
+    known = _WaveNodes(writer)
+    rows, _, given = writer.shape(x)
+    points, (terms, count) = known.axis(x, 2), _terms(known, n, size, wanted)
+    turns = known.table(points, terms, (given, count))
+    cos, sin = known.gathered(known.circle(n, size), turns, n, (given, count))
+    # (a + b i) (cos + i sin): the columns of the real part, then those of the imaginary part
+    lines = [[cos, sin], [known.negative(sin), cos]][:parts]
+    outputs = outputs_of(wanted)
+    high, wide = (None, None) if size is None else (parts * given, outputs * count)
+    matrix = known.joined(0, (high, wide), *(known.joined(1, (given, wide), *line[:outputs]) for line in lines))
+    points = known.add("Mul", points, known.ints(parts), shape=(1,))
+    found = known.reshaped(x, [known.ints(-1), points], (rows, high))
+    return _flat(writer, known.add("MatMul", found, matrix, shape=(rows, wide)))
+
+
+def _terms(known: _WaveNodes, n: Value, size: object, wanted: Wanted) -> _Length:
+    if wanted != "half":
+        return n, size
+    terms = known.add("Add", known.add("Div", n, known.ints(2), shape=(1,)), known.ints(1), shape=(1,))
+    return terms, None if size is None else terms_of(size, wanted)
+
+
+def _flat(writer: Writer, x: Value) -> Value:
+    sizes = writer.shape(x)
+    whole = None if None in sizes else math.prod(sizes)
+    return writer.node("Reshape", x, writer.ints([-1]), shape=(whole,))

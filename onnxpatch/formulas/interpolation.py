@@ -115,4 +115,4 @@ def _resize(mode: str) -> Recipe:
             named["cubic_coeff_a"] = -0.5
         return writer.node("Resize", image, None, None, target, shape=shape, **named)
 
-    return Recipe(resize, write)
+    return resize, write

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run, target_opset
+from onnxpatch.formulas.nodes import Value, Writer, numbers, run, target_opset
 
 _OPSET = 23  # the first opset with RMSNormalization
 # The order of ONNX's gates in torch's: i o f c of i f g o, and z r h of r z n.
@@ -45,7 +45,7 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float, axes: Sequence[int] =
     def in_onnx(writer: Writer, x: Value, weight: Value) -> Value:
         return writer.node("RMSNormalization", x, weight, shape=writer.shape(x), axis=-len(axes), epsilon=eps)
 
-    return run(Recipe(in_torch, in_onnx), x, weight)
+    return run((in_torch, in_onnx), x, weight)
 
 
 def keep_lengths(x: Tensor, lengths: Tensor) -> PackedSequence:

@@ -3,14 +3,13 @@
 Exported torch code has nodes for every size that it reads. ONNX can do with fewer: a 0 in a Reshape target copies a
 size, one Shape reads several. torch has no way to say this. So a `Recipe` has an operation twice:
 
-    Recipe(torch=lambda x, n: x.reshape(n, -1),          runs in eager, and gives shapes and dtypes
-           write=lambda writer, x, n: writer.node(...))  makes the nodes of the exported graph
+    (lambda x, n: x.reshape(n, -1),          runs in eager, and gives shapes and dtypes
+     lambda writer, x, n: writer.node(...))  makes the nodes of the exported graph
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -69,16 +68,9 @@ class Writer(Protocol):
         no other value."""
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """One operation in two forms.
-
-    torch: a function of a tensor and sizes. write: the same as nodes; it gets a writer, and tensor and sizes as values
-    of the graph.
-    """
-
-    torch: Callable[..., torch.Tensor]
-    write: Callable[..., Value]
+Recipe = tuple[Callable[..., torch.Tensor], Callable[..., Value]]
+"""One operation in two forms: (a function of a tensor and sizes, the same as nodes, which gets a writer, and tensor and
+sizes as values of the graph)."""
 
 
 def run(recipe: Recipe, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
@@ -91,13 +83,13 @@ def run(recipe: Recipe, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
     how = exporting() if torch.onnx.is_in_onnx_export() else None
     # In a loop's body or a side of an `If`, the exporter would put the nodes of `_Recorded` outside of it.
     if x.is_complex() or how is None or traces_a_part():
-        return recipe.torch(x, *more)
+        return recipe[0](x, *more)
     if how == "trace":
         return _as_one_call(recipe, running_trace(), x, *more)
     # torch < 2.8 has no torch.onnx.ops.symbolic, which writes a node under dynamo
     if not hasattr(torch.onnx, "ops"):
-        return recipe.torch(x, *more)
-    made: _Own = recipe.write(_Dynamo(), x, *more)
+        return recipe[0](x, *more)
+    made: _Own = recipe[1](_Dynamo(), x, *more)
     return made
 
 
@@ -111,7 +103,7 @@ def _as_one_call(recipe: Recipe, trace: object, x: torch.Tensor, *more: torch.Te
         found: torch.Tensor = torch.overrides.handle_torch_function(_as_one_call, (x,), recipe, trace, x, *more)
         return found
     if running_trace() is not trace:
-        return recipe.torch(x, *more)
+        return recipe[0](x, *more)
     return _Recorded.apply(recipe, tuple(numbers(more)), x, *more)
 
 
@@ -250,14 +242,14 @@ class _Recorded(torch.autograd.Function):
         # Only tensors that are arguments may be used in here. The tracer would look for others, and for traced sizes,
         # in this function's own subgraph, and not find them.
         given = (size if isinstance(size, int) else own for size, own in zip(example, more, strict=True))
-        return recipe.torch(x, *given)
+        return recipe[0](x, *given)
 
     @staticmethod
     def repeated(recipe: Recipe, example: Sequence[object], x: torch.Tensor, *more: object) -> torch.Tensor:
         """The same on fake tensors and symbolic sizes, for who asks which sizes of the result are always the same."""
-        return recipe.torch(x, *more)
+        return recipe[0](x, *more)
 
     @staticmethod
     def symbolic(graph: Any, recipe: Recipe, example: Sequence[object], x: _Own, *more: _Own) -> _Own:
-        made = recipe.write(_Trace(graph), x, *more)
+        made = recipe[1](_Trace(graph), x, *more)
         return graph.op("Identity", x) if made is x else made  # the exporter drops a node that returns its input

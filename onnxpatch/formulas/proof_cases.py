@@ -80,7 +80,7 @@ def randomised(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-class Computes(torch.nn.Module):
+class _Computes(torch.nn.Module):
     """A model whose forward is a function of its inputs."""
 
     def __init__(self, function: Callable[..., object]) -> None:
@@ -91,15 +91,15 @@ class Computes(torch.nn.Module):
         return self.function(*args)
 
 
-def computing(function: Callable[..., object], *inner: torch.nn.Module) -> Computes:
-    """The same with the function's own names of the inputs; code of the file in which the function stands.
+def computing(function: Callable[..., object], *inner: torch.nn.Module) -> torch.nn.Module:
+    """A model that calls a function, with its names of the inputs; code of the file in which the function stands.
 
     inner: modules of the model, which the function takes before the inputs; they are called as it calls them.
     """
     taken = inspect.signature(function)
     names = list(taken.parameters)[: len(inner)]
 
-    class Computing(Computes):
+    class Computing(_Computes):
         def forward(self, *args: object) -> object:
             return self.function(*[getattr(self, name) for name in names], *args)
 
@@ -113,16 +113,14 @@ def computing(function: Callable[..., object], *inner: torch.nn.Module) -> Compu
     return made
 
 
-class OfMap(torch.nn.Module):
-    """Feeds a (B, H, W, C) map to a layer that takes (B, H * W, C) and (H, W); returns the first output.
+def of_map(layer: torch.nn.Module) -> torch.nn.Module:
+    """A model that feeds a (B, H, W, C) map to a layer that takes (B, H * W, C) and (H, W); its first output.
 
     The layer's parameters are randomised.
     """
 
-    def __init__(self, layer: torch.nn.Module) -> None:
-        super().__init__()
-        self.layer = randomised(layer)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out = self.layer(x.flatten(1, 2), (x.shape[1], x.shape[2]))
+    def computed(layer: torch.nn.Module, x: Tensor) -> object:
+        out = layer(x.flatten(1, 2), (x.shape[1], x.shape[2]))
         return out[0] if isinstance(out, tuple) else out
+
+    return computing(computed, randomised(layer))

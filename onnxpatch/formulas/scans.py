@@ -83,7 +83,7 @@ def _blocks(width: int, filling: float) -> Recipe:
         # allowzero: the sizes are computed, and one of 0 (an empty batch) must stay 0 and not mean "copy".
         return writer.node("Reshape", filled, target, allowzero=1, shape=(*sizes[:-1], count, width))
 
-    return Recipe(cut, write)
+    return cut, write
 
 
 @functools.cache
@@ -94,7 +94,7 @@ def _lasts(width: int) -> Recipe:
         count = None if sizes[-1] is None else sizes[-1] // width
         return writer.node("Slice", x, *steps, shape=(*sizes[:-1], count))
 
-    return Recipe(lambda x: x[..., width - 1 :: width], write)
+    return lambda x: x[..., width - 1 :: width], write
 
 
 @functools.cache
@@ -111,7 +111,7 @@ def _moved(places: int, filling: float) -> Recipe:
         before = torch.full([*x.shape[:-1], places], filling, dtype=x.dtype, device=x.device)
         return torch.cat((before, x), -1).narrow(-1, 0, x.shape[-1])
 
-    return Recipe(move, write)
+    return move, write
 
 
 @functools.cache
@@ -120,7 +120,7 @@ def _one_more(filling: float) -> Recipe:
         length = writer.shape(x)[-1]
         return _write_filled(writer, x, writer.ints([1]), filling, None if length is None else length + 1)
 
-    return Recipe(lambda x: _filled(x, 1, filling), write)
+    return lambda x: _filled(x, 1, filling), write
 
 
 @functools.cache
@@ -134,7 +134,7 @@ def _one_before(filling: float) -> Recipe:
     def put(x: Tensor) -> Tensor:
         return torch.cat((torch.full([*x.shape[:-1], 1], filling, dtype=x.dtype, device=x.device), x), -1)
 
-    return Recipe(put, write)
+    return put, write
 
 
 @functools.cache
@@ -146,7 +146,7 @@ def _first_block(width: int, filling: float) -> Recipe:
         cut = [writer.ints([number]) for number in (0, width, len(sizes) - 1)]
         return writer.node("Slice", filled, *cut, shape=(*sizes[:-1], width))
 
-    return Recipe(lambda x: _filled(x, width, filling).narrow(-1, 0, width), write)
+    return lambda x: _filled(x, width, filling).narrow(-1, 0, width), write
 
 
 def _filled(x: Tensor, missing: int, filling: float) -> Tensor:

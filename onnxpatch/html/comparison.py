@@ -41,7 +41,7 @@ _PLANNING = ("only", "exclude", "image_size", "branches")
 
 
 @dataclass
-class Side:
+class _Side:
     """One export. proto: its graph without weights, None where there is none; error: why there is none; size: of the
     file, for people."""
 
@@ -96,13 +96,13 @@ class Comparison:
     """
 
     model: torch.nn.Module
-    sides: list[Side] = field(default_factory=list)
+    sides: list[_Side] = field(default_factory=list)
     plan: Plan | None = None
     call: str = ""
     command: str = ""
 
     @property
-    def result(self) -> Side:
+    def result(self) -> _Side:
         """The export that was asked for."""
         return self.sides[-1]
 
@@ -124,7 +124,7 @@ def compare(
     made = make_plan(model, **{**asked, **_delivered(report, asked)})
     # A wrong file was not delivered; how its graph differs is what the page is read for.
     graph = _undelivered(model, report, arguments) if report.verdict == "wrong" and file is None else _graph(file)
-    patched = Side("with onnxpatch", report, graph, size=size(file))
+    patched = _Side("with onnxpatch", report, graph, size=size(file))
     sides = [_plain(model, report, arguments, progress), patched]
     return Comparison(model, sides, made, _whole_call(report.call, file, arguments), command)
 
@@ -168,10 +168,10 @@ def _delivered(report: Report, asked: Mapping[str, Any]) -> dict[str, object]:
 def alone(model: torch.nn.Module, report: Report, file: str | os.PathLike[str]) -> Comparison:
     """A file that was only verified."""
     call = f"onnxpatch.verify({Path(file).name!r}, model, args)"
-    return Comparison(model, [Side(Path(file).name, report, _graph(file), size=size(file))], call=call)
+    return Comparison(model, [_Side(Path(file).name, report, _graph(file), size=size(file))], call=call)
 
 
-def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any], progress: Progress | None) -> Side:
+def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any], progress: Progress | None) -> _Side:
     """A plain torch.onnx.export with the same arguments and without patches, compared with the model."""
     title = "plain torch.onnx.export"
     asked = {key: value for key, value in arguments.items() if key not in _KITS}
@@ -181,14 +181,14 @@ def _plain(model: torch.nn.Module, report: Report, arguments: Mapping[str, Any],
             # An empty `only` names no patch, so none acts. Not checked here: `verify` compares the file below.
             export(model, f=file, **{**asked, "exporter": report.exporter, "only": (), "check": False})
         except (ExportError, OnnxpatchError) as error:
-            return Side(title, error=str(error).partition("\nnext: ")[0])  # advice on this export is not wanted
+            return _Side(title, error=str(error).partition("\nnext: ")[0])  # advice on this export is not wanted
         call = {key: arguments[key] for key in _CALL if arguments.get(key) is not None}
         try:
             tolerance = arguments.get("tolerance", 1e-3)
             report = verify(file, model, **call, tolerance=tolerance, guards=False, progress=progress)
         except OnnxpatchError as error:
-            return Side(title, None, _graph(file), str(error), size(file))
-        return Side(title, report, _graph(file), size=size(file))
+            return _Side(title, None, _graph(file), str(error), size(file))
+        return _Side(title, report, _graph(file), size=size(file))
 
 
 def _graph(file: str | os.PathLike[str] | None) -> Any:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from onnxpatch.html.comparison import Comparison, Side, inputs, outputs
+from onnxpatch.html.comparison import Comparison, inputs, outputs
 from onnxpatch.html.drawing import drawing
-from onnxpatch.html.planned import TreeRow, cards, marked, plan_notes, rows
+from onnxpatch.html.planned import cards, marked, plan_notes, rows
 from onnxpatch.onnxfile.graph import by_module
 from onnxpatch.patching.registry import REGISTRY, Patch
 from onnxpatch.results.checks import EXPORTING, Checked, Untried
@@ -34,7 +34,7 @@ class _Drawing(TypedDict):
 
     path: str
     swapped: bool
-    sides: list[tuple[Side, str]]
+    sides: Sequence[tuple[object, str]]
 
 
 class _Dimension(TypedDict):
@@ -83,7 +83,7 @@ def _by_function(report: Report) -> list[list[Untried]]:
     return list(found.values())
 
 
-def tree(comparison: Comparison) -> list[TreeRow]:
+def tree(comparison: Comparison) -> Sequence[object]:
     """The module tree, with the number of nodes that came from each module on every side."""
     counts = [by_module(side.proto) for side in comparison.sides if side.proto is not None]
 
@@ -120,29 +120,29 @@ def drawings(comparison: Comparison) -> tuple[list[_Drawing], list[str]]:
     """The first modules that are swapped or whose part of the graph changed, drawn; and the paths of the others."""
     swapped = [swap.path for swap in comparison.plan.swaps] if comparison.plan else []
     drawn: list[_Drawing] = []
-    paths = list(dict.fromkeys([*swapped, *_changed(comparison.sides)]))
+    paths = list(dict.fromkeys([*swapped, *_changed([side.proto for side in comparison.sides])]))
     while paths and len(drawn) < _MOST_DRAWN:
         path = paths.pop(0)
-        sides = [(side, _drawn(side, path)) for side in comparison.sides]
+        sides = [(side, _drawn(side.proto, path)) for side in comparison.sides]
         if any(svg for _, svg in sides):
             drawn.append({"path": path or "(root)", "swapped": path in swapped, "sides": sides})
     return drawn, [path or "(root)" for path in paths]
 
 
-def _drawn(side: Side, path: str) -> str:
-    if side.proto is None:
+def _drawn(proto: Any, path: str) -> str:
+    if proto is None:
         return ""
-    inside = [one for one in by_module(side.proto) if one == path or (path and one.startswith(f"{path}."))]
-    return drawing(side.proto, inside)
+    inside = [one for one in by_module(proto) if one == path or (path and one.startswith(f"{path}."))]
+    return drawing(proto, inside)
 
 
-def _changed(sides: list[Side]) -> list[str]:
+def _changed(protos: list[Any]) -> list[str]:
     """Paths of modules whose operators differ between the sides; for a single graph, of its first three modules."""
-    graphs = [side for side in sides if side.proto is not None]
+    graphs = [proto for proto in protos if proto is not None]
     if len(graphs) < 2:
-        return list(by_module(graphs[0].proto))[:3] if graphs else []
+        return list(by_module(graphs[0]))[:3] if graphs else []
     before, after = (
-        {path: [node.op_type for node in nodes] for path, nodes in by_module(side.proto).items()} for side in sides
+        {path: [node.op_type for node in nodes] for path, nodes in by_module(proto).items()} for proto in graphs
     )
     return [path for path in dict.fromkeys([*after, *before]) if before.get(path) != after.get(path)]
 
@@ -156,30 +156,30 @@ def dimensions(comparison: Comparison) -> list[_Dimension]:
         {
             "name": name,
             "size": size,
-            "sides": [(_freedom(side, name), _specialized(side, name)) for side in comparison.sides],
+            "sides": [(_freedom(side.report, name), _specialized(side.report, name)) for side in comparison.sides],
         }
         for name, size in names.items()
     ]
 
 
-def _freedom(side: Side, name: str) -> str:
+def _freedom(report: Report | None, name: str) -> str:
     """Whether a dimension can change: "free" (right at some other size), "wrong" (at none), "" (not verified).
 
     "unproven": no other size was compared, since eager accepts none or the budget was reached.
     """
-    if side.report is None:
+    if report is None:
         return ""
-    moved = [c for c in side.report.checks if c.sizes.get(name) not in (None, side.report.dimensions[name])]
-    if not moved or any(one.dimension == name for one in side.report.unproven):
+    moved = [c for c in report.checks if c.sizes.get(name) not in (None, report.dimensions[name])]
+    if not moved or any(one.dimension == name for one in report.unproven):
         return "unproven"
     return "free" if any(check.ok for check in moved) else "wrong"
 
 
-def _specialized(side: Side, name: str) -> list[tuple[str, str]]:
+def _specialized(report: Report | None, name: str) -> list[tuple[str, str]]:
     """Where a dimension is specialized to the example's size: for each finding a sentence and the line of Python."""
-    if side.report is None:
+    if report is None:
         return []
-    findings = [one for one in side.report.frozen if name in one.dimension.split(", ")]
+    findings = [one for one in report.frozen if name in one.dimension.split(", ")]
     told = [(" ".join(part for part in (one.where, one.op, one.node) if part), one.source) for one in findings]
     return list(dict.fromkeys(told))
 

@@ -240,7 +240,7 @@ Notes = Mapping[str, tuple[str, str]]  # path of a module: (state, note)
 
 
 @dataclass
-class TreeRow:
+class _TreeRow:
     """One module of the tree. state: swapped, near (matched and left alone), culprit, or ''."""
 
     path: str
@@ -252,7 +252,7 @@ class TreeRow:
     nodes: str = ""
 
 
-def rows(model: torch.nn.Module, notes: Notes, nodes: Callable[[str], str] = lambda path: "") -> list[TreeRow]:
+def rows(model: torch.nn.Module, notes: Notes, nodes: Callable[[str], str] = lambda path: "") -> list[_TreeRow]:
     """A row for each module of the first two levels, for each with a note, and for those around it.
 
     A module that is in the model twice gets one row. nodes: the text about a module's nodes in the graph, by its path.
@@ -264,7 +264,7 @@ def rows(model: torch.nn.Module, notes: Notes, nodes: Callable[[str], str] = lam
         seen.add(id(module))
         if _has_row(path, notes):
             name, depth = path.rpartition(".")[2] or "(root)", path.count(".") + bool(path)
-            table.append(TreeRow(path, name, depth, type(module).__name__, *notes.get(path, ("", "")), nodes(path)))
+            table.append(_TreeRow(path, name, depth, type(module).__name__, *notes.get(path, ("", "")), nodes(path)))
     return table
 
 

@@ -67,10 +67,8 @@ class HeldObjects:
         self.tensors: list[torch.Tensor] = []
         attributes: list[Any] = []
         containers: list[Any] = []
-        self._attributes = HeldContainers()
         self._slots: list[tuple[Any, Any, Any]] = []
         self._slots_by_class: dict[type, list[Any]] = {}
-        self._containers = HeldContainers()
         self._arrays: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
         self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
         # The objects themselves are kept too, so that none of these ids is used again.
@@ -88,8 +86,7 @@ class HeldObjects:
             below = self._note(value, attributes, containers)
             if depth < _DEEPEST:
                 waiting += [(one, depth + 1) for one in below]
-        self._attributes.note(attributes)
-        self._containers.note(containers)
+        self._restore_attributes, self._restore_containers = map(containers_held, (attributes, containers))
 
     def _note(self, value: object, attributes: list[object], containers: list[object]) -> Iterable[object]:
         """Note the contents of `value`, attributes and containers in these lists; returns the objects in it."""
@@ -134,13 +131,13 @@ class HeldObjects:
 
     def restore(self) -> None:
         """Put everything back; contents of tensors are left to others."""
-        self._attributes.restore()
+        self._restore_attributes()
         for value, slot, before in self._slots:
             if before is not MISSING:
                 slot.__set__(value, before)
             elif _filled(slot, value):
                 slot.__delete__(value)
-        self._containers.restore()
+        self._restore_containers()
         for array, values in self._arrays:
             if array.flags.writeable and not np.array_equal(array, values):
                 np.copyto(array, values)
@@ -173,18 +170,18 @@ _BUILTIN = (OrderedDict, dict, list, deque, set)
 _Pair = TypeVar("_Pair")
 
 
-class HeldContainers:
-    """The contents of containers, each as it was when it was noted."""
+def containers_held(containers: Iterable[Any]) -> Callable[[], None]:
+    """Puts back what dicts, lists, deques and sets hold now."""
+    return _HeldContainers(containers).restore
 
-    def __init__(self) -> None:
+
+class _HeldContainers:
+    def __init__(self, containers: Iterable[Any]) -> None:
         # Most are empty, such as a module's dicts of hooks: one look at their lengths says whether any was filled.
         self._empty: list[Any] = []
         self._dicts: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
         self._sequences: list[tuple[Any, list[Any]]] = []
         self._sets: list[tuple[set[Any], set[Any]]] = []
-
-    def note(self, containers: Iterable[Any]) -> None:
-        """Keep what dicts, lists, deques and sets hold now."""
         for container in containers:
             if type(container) in _BUILTIN and not container:
                 self._empty.append(container)
@@ -196,7 +193,6 @@ class HeldContainers:
                 self._sequences.append((container, list(container)))
 
     def restore(self) -> None:
-        """Put everything back."""
         if any(map(len, self._empty)):
             for container in self._empty:
                 container.clear()

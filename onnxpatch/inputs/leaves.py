@@ -50,7 +50,7 @@ class Leaf:
         return isinstance(self.value, bool | int | float) and not self.is_tensor
 
 
-class Call(NamedTuple):
+class _Call(NamedTuple):
     """The arguments of one call of a model."""
 
     args: tuple[Any, ...]
@@ -75,7 +75,7 @@ class Inputs:
 
     def __init__(self, model: torch.nn.Module, args: ExampleArgs, kwargs: Kwargs | None = None) -> None:
         given = pytree.tree_map(_as_tensor, _split_kwargs(model, args, kwargs), is_leaf=is_cache)
-        self.given = Call(*given)
+        self.given = _Call(*given)
         self.has_caches = has_caches(given)
         self.args, self.kwargs = opened(given) if self.has_caches else given
         self.arguments = bind(model, self.args, self.kwargs)
@@ -87,18 +87,18 @@ class Inputs:
             Leaf(name, argument, i, v) for i, ((name, argument), v) in enumerate(zip(names, flat, strict=True))
         )
 
-    def rebuild(self, values: Sequence[object]) -> Call:
+    def rebuild(self, values: Sequence[object]) -> _Call:
         """(args, kwargs) with these values as leaves, as the model takes them: in new containers and new caches."""
         opened = self.rebuild_opened(values)
         return self.closed(*opened) if self.has_caches else opened
 
-    def rebuild_opened(self, values: Sequence[object]) -> Call:
+    def rebuild_opened(self, values: Sequence[object]) -> _Call:
         """The same with lists of tensors for the caches, as exporters take them."""
-        return Call(*pytree.tree_unflatten(list(values), self._spec))
+        return _Call(*pytree.tree_unflatten(list(values), self._spec))
 
-    def closed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
+    def closed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> _Call:
         """A call as the model takes it, from one with opened caches."""
-        return Call(*closed(tuple(self.given), (args, dict(kwargs))))
+        return _Call(*closed(tuple(self.given), (args, dict(kwargs))))
 
     @property
     def keywords(self) -> str | None:
@@ -231,7 +231,7 @@ def _signature_text(sig: inspect.Signature) -> str:
     return text if len(text) <= 160 else text[:157] + "..."
 
 
-def _leaf_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs, given: Call) -> list[tuple[str, str]]:
+def _leaf_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs, given: _Call) -> list[tuple[str, str]]:
     """(leaf name, argument name) in the order of the flattened (args, kwargs), named as torch.export names inputs; the
     tensors of a cache as `state_names` says."""
     positional = _positional_names(arguments, args, kwargs)

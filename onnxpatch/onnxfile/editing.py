@@ -125,35 +125,6 @@ def _inferred(proto: ModelProto) -> Sequence[Any]:
     return found
 
 
-class NewNodes:
-    """New nodes in place of an old one, which bear the name of its output, and its module."""
-
-    def __init__(self, old: NodeProto) -> None:
-        self.old, self.made = old, list[Any]()
-
-    def add(self, op: str, *given: str, **attributes: Any) -> str:
-        """A node's result."""
-        from onnx import helper
-
-        name = f"{self.old.output[0]}_{op}_{len(self.made)}"
-        self.made.append(helper.make_node(op, given, [name], name, **attributes))
-        self.made[-1].metadata_props.extend(self.old.metadata_props)
-        return name
-
-    def number(self, *values: float, shape: Sequence[int] = ()) -> str:
-        """A constant of int64, or of float32."""
-        from onnx import TensorProto, helper
-
-        dtype = TensorProto.FLOAT if isinstance(values[0], float) else TensorProto.INT64
-        return self.add("Constant", value=helper.make_tensor("", dtype, shape, values))
-
-    def named(self) -> list[NodeProto]:
-        """The nodes, of which the last one makes what the old one made."""
-        if self.made:
-            self.made[-1].output[0] = self.old.output[0]
-        return self.made
-
-
 def permutation(node: NodeProto) -> list[int]:
     """The order of axes of a Transpose."""
     return next((list(one.ints) for one in node.attribute if one.name == "perm"), [])

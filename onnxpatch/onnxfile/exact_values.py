@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from onnxpatch.onnxfile.editing import NewNodes, UseDef, edited, mentions, rewrite
+from onnxpatch.onnxfile.editing import UseDef, edited, mentions, rewrite
 from onnxpatch.onnxfile.graph import all_graphs, inner_graphs
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.onnxfile.runtime_forms import value_types
@@ -133,7 +133,36 @@ def _written(names: set[str], constants: UseDef, node: NodeProto) -> list[NodePr
     return new.named()
 
 
-class _Compared(NewNodes):
+class _NewNodes:
+    """New nodes in place of an old one, which bear the name of its output, and its module."""
+
+    def __init__(self, old: NodeProto) -> None:
+        self.old, self.made = old, list[Any]()
+
+    def add(self, op: str, *given: str, **attributes: Any) -> str:
+        """A node's result."""
+        from onnx import helper
+
+        name = f"{self.old.output[0]}_{op}_{len(self.made)}"
+        self.made.append(helper.make_node(op, given, [name], name, **attributes))
+        self.made[-1].metadata_props.extend(self.old.metadata_props)
+        return name
+
+    def number(self, *values: float, shape: Sequence[int] = ()) -> str:
+        """A constant of int64, or of float32."""
+        from onnx import TensorProto, helper
+
+        dtype = TensorProto.FLOAT if isinstance(values[0], float) else TensorProto.INT64
+        return self.add("Constant", value=helper.make_tensor("", dtype, shape, values))
+
+    def named(self) -> list[NodeProto]:
+        """The nodes, of which the last one makes what the old one made."""
+        if self.made:
+            self.made[-1].output[0] = self.old.output[0]
+        return self.made
+
+
+class _Compared(_NewNodes):
     """Comparisons in place of an extreme."""
 
     def pick(self, comparison: str, x: str, y: str) -> str:
@@ -193,7 +222,7 @@ def _below_logarithms(graph: GraphProto) -> set[str]:
 
 
 def _spelled_out(node: NodeProto) -> list[NodeProto]:
-    new = NewNodes(node)
+    new = _NewNodes(node)
     above = new.add("Exp", new.add("Neg", node.input[0]))
     new.add("Reciprocal", new.add("Add", above, new.number(1.0)))
     return new.named()

@@ -27,6 +27,7 @@ from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile.graph import has_text_names
 from onnxpatch.onnxfile.limits import addresses_limited
 from onnxpatch.onnxfile.mapped_weights import is_large, without_weights
+from onnxpatch.onnxfile.runtimes import onnxruntime, openvino, reference, tensorrt
 from onnxpatch.onnxfile.runtimes.interface import (
     DEFAULT_SECONDS,
     Array,
@@ -37,13 +38,9 @@ from onnxpatch.onnxfile.runtimes.interface import (
     as_array,
     checked_limit,
 )
-from onnxpatch.onnxfile.runtimes.onnxruntime import OnnxRuntime
-from onnxpatch.onnxfile.runtimes.openvino import OpenVino
-from onnxpatch.onnxfile.runtimes.reference import OnnxReference
-from onnxpatch.onnxfile.runtimes.tensorrt import TensorRt
 
 ENTRY_POINTS = "onnxpatch.runtimes"
-OWN = (OnnxRuntime, OpenVino, OnnxReference, TensorRt)
+OWN: tuple[Runtime, ...] = tuple(one.RUNTIME for one in (onnxruntime, openvino, reference, tensorrt))
 
 
 # Once: importing what an entry point names may take seconds.
@@ -51,7 +48,7 @@ OWN = (OnnxRuntime, OpenVino, OnnxReference, TensorRt)
 def runtimes() -> tuple[dict[str, Runtime], dict[str, str]]:
     """(runtimes by name, reasons by entry point for those that could not be loaded). One broken distribution must not
     take the others with it."""
-    found: dict[str, Runtime] = {own.name: own() for own in OWN}
+    found = {own.name: own for own in OWN}
     failures: dict[str, str] = {}
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         try:

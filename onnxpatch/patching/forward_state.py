@@ -4,7 +4,7 @@ Some forwards keep state: a window that stays small after one small image, a tab
 that is compared must start from the model as the user gave it, and so must every path of a forward that branches.
 
     Bindings              which object each attribute and buffer refers to; shows which of them were assigned
-    TensorContents        the values of tensors: small buffers are copied at once, large tensors before a write
+    _TensorContents       the values of tensors: small buffers are copied at once, large tensors before a write
     Snapshot              both, and what other objects contain: lists, dicts, attributes
     process_state_kept    random generators, default dtype, gradients on or off, modes
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from onnxpatch._torch import assigned_in_compiled
-from onnxpatch._torch.dispatch_modes import Writes, count_writes, storage_key
+from onnxpatch._torch.dispatch_modes import count_writes, storage_key, writes_seen
 from onnxpatch._torch.function_modes import modes_kept, unseen
-from onnxpatch.inputs.held_objects import MISSING, HeldContainers, HeldObjects
+from onnxpatch.inputs.held_objects import MISSING, HeldObjects, containers_held
 from onnxpatch.process import Shared, undone
 
 __all__ = ["MISSING", "Bindings", "Key", "Snapshot", "restore_training"]
@@ -94,8 +94,7 @@ class Bindings:
         self.attributes = [dict(vars(module)) for module in self.modules]
         self._buffers = [dict(module._buffers) for module in self.modules]
         # The dicts themselves, with the order of their keys: state_dict() shows it.
-        self._held = HeldContainers()
-        self._held.note([held for module in self.modules for held in (vars(module), module._buffers)])
+        self._put_back = containers_held([held for one in self.modules for held in (vars(one), one._buffers)])
 
     def changes(self) -> dict[Key, Any]:
         """Every attribute and buffer that was assigned since, with its value now."""
@@ -115,7 +114,7 @@ class Bindings:
 
     def restore(self) -> None:
         """Set every attribute and buffer back."""
-        self._held.restore()
+        self._put_back()
         for _, module, before in self._compiled:
             for name in _reassigned(module, before):
                 setattr(module, name, before[name])
@@ -143,6 +142,11 @@ def _rebound(before: Mapping[str, object], now: Mapping[str, object]) -> list[tu
     return [(name, value) for name, value in changed if name not in _REGISTERED] + gone
 
 
+def restorer_of_tensors(model: torch.nn.Module) -> Callable[[], None]:
+    """Sets the buffers and parameters of a model to what they are now; large ones only where they were copied."""
+    return _TensorContents(model, ()).restore
+
+
 class Snapshot:
     """The state of a model at one moment: attributes, buffers, what they contain, and other objects of the caller.
 
@@ -155,11 +159,11 @@ class Snapshot:
         modules = self._bindings.modules
         values = (value for attributes in self._bindings.attributes for value in attributes.values())
         self._objects = HeldObjects([*values, *others], apart=modules)
-        self._tensors = TensorContents(model, self._objects.tensors)
+        self._tensors = _TensorContents(model, self._objects.tensors)
 
-    def watched(self) -> Writes:
+    def watched(self) -> AbstractContextManager[object]:
         """A context in which large tensors are copied before they are written, so that `restore` can put them back."""
-        return Writes(self._tensors.keep)
+        return writes_seen(self._tensors.keep)
 
     def restore(self) -> None:
         """Put attributes, objects and tensors back."""
@@ -199,7 +203,7 @@ class _Tensor:
     written: bool = False
 
 
-class TensorContents:
+class _TensorContents:
     """The values of a model's buffers and parameters, and of tensors in its other attributes."""
 
     def __init__(self, model: torch.nn.Module, others: Iterable[torch.Tensor]) -> None:

@@ -23,7 +23,7 @@ _MOST = 2000  # functions that are read
 FunctionPatch = tuple[Patch, list[tuple[str, Any]]]  # a patch, with the path and function of each target
 
 
-class Candidate(NamedTuple):
+class _Candidate(NamedTuple):
     """A patch whose target fits a class. refusal: why it does not apply, or None. rank: lower goes first."""
 
     patch: Patch
@@ -42,9 +42,9 @@ class Matcher:
         self._patches = list(registry)
         self._modules = [patch for patch in self._patches if patch.kind != "function"]
         self._last_names = [{target.rpartition(".")[2] for target in patch.targets} for patch in self._modules]
-        self._known: dict[type, list[Candidate]] = {}
+        self._known: dict[type, list[_Candidate]] = {}
 
-    def candidates(self, cls: type) -> list[Candidate]:
+    def candidates(self, cls: type) -> list[_Candidate]:
         """Every patch whose target fits `cls`, the preferred one first.
 
         A user's patch goes before onnxpatch's; a patch of the class itself before one of a base class; a patch that
@@ -63,15 +63,15 @@ class Matcher:
         found = zip(usable, loaded([patch.targets for patch in usable]), strict=True)
         return sorted(((patch, targets) for patch, targets in found if targets), key=lambda entry: entry[0].rank)
 
-    def _find(self, cls: type) -> list[Candidate]:
+    def _find(self, cls: type) -> list[_Candidate]:
         lineage = [base for base in _as_written(cls).__mro__ if base not in (object, torch.nn.Module)]
         found = []
         for patch, depth in zip(self._modules, _depths(self._modules, self._last_names, lineage), strict=True):
             if depth is not None:
                 place = (patch.ours, depth, not _named_exactly(patch, lineage[depth]))
-                found.append(Candidate(patch, self._refusal(patch, lineage[0]), place))
+                found.append(_Candidate(patch, self._refusal(patch, lineage[0]), place))
         own = own_patch(cls)
-        return [*([Candidate(*own, _OWN)] if own else []), *sorted(found, key=lambda each: each.rank)]
+        return [*([_Candidate(*own, _OWN)] if own else []), *sorted(found, key=lambda each: each.rank)]
 
     def _refusal(self, patch: Patch, cls: type) -> str | None:
         unmet, unknown = patch.when.refusal(self._settings), unknown_body(cls, patch.when.bodies)
@@ -123,7 +123,7 @@ def _named_exactly(patch: Patch, cls: type) -> bool:
     return any(not target.startswith("*.") and _names(target, cls) for target in patch.targets)
 
 
-def raise_if_ambiguous(cls: type, candidates: list[Candidate]) -> None:
+def raise_if_ambiguous(cls: type, candidates: list[_Candidate]) -> None:
     """Raises DuplicatePatchError if two patches of the same rank replace the same method."""
     # A patch with `accepts` may still refuse the instance, so that it clashes with none for certain.
     certain = [each for each in candidates if each.refusal is None and not each.patch.when.accepts]

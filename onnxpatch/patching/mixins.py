@@ -5,7 +5,7 @@ The root, that is the model itself:
     model(x), no exporter       the model's own code
     torch.onnx.export(model)    patches act; stored tensors and stand-in values in the output are made plain tensors
 
-A module that is opted out by `onnxpatch.keep` gets `OptedOut`: patches pause while it runs. A stand-in's methods run
+A stand-in's methods run
 under the exporters that its patch names; else the module runs its own. The generated class looks like this; `Guard` has
 a method for each one that the stand-in overrides:
 
@@ -185,14 +185,6 @@ def replace_in_place(module: torch.nn.Module, patch: Patch, log: UndoLog) -> Non
     module.__dict__ = {**vars(new), **hooks}
     module.__class__ = type(new)
     log.specialise(module, eager_forward(own, new, patch.when.exporters))
-
-
-class OptedOut:
-    """The mixin of a module that `keep` opted out: no function patch acts inside."""
-
-    def __call__(self, *args: object, **kwargs: object) -> Any:
-        with scopes.suspended():
-            return super().__call__(*args, **kwargs)  # type: ignore[misc]
 
 
 def root_mixin(scope: Scope) -> type:

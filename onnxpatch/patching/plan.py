@@ -8,19 +8,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 
-from onnxpatch.errors import InputError, RefusedError, ScriptedModelError
+from onnxpatch.errors import InputError, RefusedError, ScriptedModelError, UnknownPatchError
 from onnxpatch.inputs.modules import modules
 from onnxpatch.inputs.validate import check_opset, refuse_no_module
 from onnxpatch.messages.text import counted, one_line, table
 from onnxpatch.patching import decorators
 from onnxpatch.patching.generated import class_before, mixins_of
-from onnxpatch.patching.match import Candidate, FunctionPatch, Matcher, likely_of, raise_if_ambiguous, ties
+from onnxpatch.patching.match import FunctionPatch, Matcher, likely_of, raise_if_ambiguous, ties
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
-from onnxpatch.patching.when import Selection, misspelled
+from onnxpatch.patching.when import listed_selectors, misspelled
 from onnxpatch.results.report import fragment
 from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings
 
@@ -146,7 +147,7 @@ def plan(
         check_opset(settings.opset)
     _check_options(settings, registry)
     made = Plan(model, settings)
-    _Planner(made, registry, Selection(only, exclude)).run()
+    _Planner(made, registry, _Selection(only, exclude)).run()
     return made
 
 
@@ -164,8 +165,43 @@ def _check_options(settings: Settings, registry: Registry) -> None:
             raise InputError(f"{name}= is an option of no patch: {hint}")
 
 
+class _Selection:
+    """What `only` and `exclude` allow. A module path includes its submodules."""
+
+    def __init__(self, only: str | Iterable[str] | None = None, exclude: str | Iterable[str] | None = None) -> None:
+        self.only = None if only is None else listed_selectors(only)
+        self.exclude = listed_selectors(exclude)
+        self.admits_all = self.only is None and not self.exclude
+
+    def admits(self, patch: str, path: str | None) -> bool:
+        """Whether `patch` may act on the module at `path`. path None: a patch of functions."""
+        if any(_fits(selector, patch, path) for selector in self.exclude):
+            return False
+        return self.only is None or any(_fits(selector, patch, path) for selector in self.only)
+
+    def check(self, patches: Iterable[str], paths: Iterable[str]) -> None:
+        """Raises UnknownPatchError for a selector that names neither a patch nor a module path."""
+        selectors = (*(self.only or ()), *self.exclude)
+        if not selectors:
+            return
+        names, places = list(patches), list(paths)
+        for selector in selectors:
+            if not any(fnmatchcase(name, selector) for name in (*names, *places)):
+                # All names would be more than a hundred.
+                near = difflib.get_close_matches(selector.strip("*."), [*names, *places], n=3, cutoff=0.5)
+                known = f"did you mean {' or '.join(map(repr, near))}?"
+                hint = known if near else "`onnxpatch list` shows the patches, print(model) the modules"
+                raise UnknownPatchError(f"{selector!r} is neither a patch nor a module path of this model; {hint}")
+
+
+def _fits(selector: str, patch: str, path: str | None) -> bool:
+    if fnmatchcase(patch, selector):
+        return True
+    return path is not None and (fnmatchcase(path, selector) or fnmatchcase(path, f"{selector}.*"))
+
+
 class _Planner:
-    def __init__(self, made: Plan, registry: Registry, selection: Selection) -> None:
+    def __init__(self, made: Plan, registry: Registry, selection: _Selection) -> None:
         self.plan = made
         self.registry = registry
         self.selection = selection
@@ -209,9 +245,7 @@ class _Planner:
         if decorators.opted_out(module):
             self.plan.kept.append(module)
             self.kept_under.append(path)
-        candidates = self.matcher.candidates(cls)
-        if candidates:
-            self._plan_module(path, module, candidates)
+        self._plan_module(path, module)
 
     def _opted_out(self, path: str) -> str | None:
         for above in self.kept_under:
@@ -222,8 +256,9 @@ class _Planner:
                 return f"is under {above or '(root)'}, opted out by keep()"
         return None
 
-    def _plan_module(self, path: str, module: torch.nn.Module, candidates: list[Candidate]) -> None:
+    def _plan_module(self, path: str, module: torch.nn.Module) -> None:
         taken: dict[str, Patch] = {}
+        candidates = self.matcher.candidates(type(module))
         admitted = [each for each in candidates if self.selection.admits(each.patch.name, path)]
         raise_if_ambiguous(class_before(type(module)), admitted)
         for patch, reason, _ in admitted:

@@ -39,7 +39,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.function_modes import ExportErrorRecovery, bodies_seen_by, modes_kept, torch_function_key
+from onnxpatch._torch.function_modes import export_error_recovery, modes_kept, torch_function_key
+from onnxpatch._torch.graph_bodies import bodies_seen_by
 from onnxpatch._torch.guards import ignore_frames
 from onnxpatch.decisions import ask as asking
 from onnxpatch.decisions.ask import answering, ask
@@ -273,7 +274,7 @@ class Scope:
             stack.enter_context(put_in_force(self.settings, self.path_of))
             if exporting() == "dynamo":
                 stack.enter_context(ignore_frames(self._files()))
-                stack.enter_context(ExportErrorRecovery())
+                stack.enter_context(export_error_recovery())
             elif exporting() == "trace":
                 from onnxpatch._torch.script_tracing import traced
 

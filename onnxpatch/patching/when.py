@@ -5,7 +5,6 @@ A target is a dotted path. It is looked up in modules that are loaded already; n
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib.util
 import inspect
@@ -13,14 +12,13 @@ import sys
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from importlib import metadata
 from typing import Any
 
 import torch
 from packaging.requirements import Requirement  # comes with onnxscript
 
-from onnxpatch.errors import InputError, UnknownPatchError
+from onnxpatch.errors import InputError
 from onnxpatch.patching.fingerprints import Bodies
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
@@ -114,41 +112,6 @@ def listed_selectors(selectors: str | Iterable[str] | None) -> tuple[str, ...]:
     if odd := [one for one in listed if not isinstance(one, str)]:
         raise InputError(f"only= and exclude= take names of patches and paths of modules, not {odd[0]!r}")
     return listed
-
-
-class Selection:
-    """What `only` and `exclude` allow. A module path includes its submodules."""
-
-    def __init__(self, only: str | Iterable[str] | None = None, exclude: str | Iterable[str] | None = None) -> None:
-        self.only = None if only is None else listed_selectors(only)
-        self.exclude = listed_selectors(exclude)
-        self.admits_all = self.only is None and not self.exclude
-
-    def admits(self, patch: str, path: str | None) -> bool:
-        """Whether `patch` may act on the module at `path`. path None: a patch of functions."""
-        if any(_fits(selector, patch, path) for selector in self.exclude):
-            return False
-        return self.only is None or any(_fits(selector, patch, path) for selector in self.only)
-
-    def check(self, patches: Iterable[str], paths: Iterable[str]) -> None:
-        """Raises UnknownPatchError for a selector that names neither a patch nor a module path."""
-        selectors = (*(self.only or ()), *self.exclude)
-        if not selectors:
-            return
-        names, places = list(patches), list(paths)
-        for selector in selectors:
-            if not any(fnmatchcase(name, selector) for name in (*names, *places)):
-                # All names would be more than a hundred.
-                near = difflib.get_close_matches(selector.strip("*."), [*names, *places], n=3, cutoff=0.5)
-                known = f"did you mean {' or '.join(map(repr, near))}?"
-                hint = known if near else "`onnxpatch list` shows the patches, print(model) the modules"
-                raise UnknownPatchError(f"{selector!r} is neither a patch nor a module path of this model; {hint}")
-
-
-def _fits(selector: str, patch: str, path: str | None) -> bool:
-    if fnmatchcase(patch, selector):
-        return True
-    return path is not None and (fnmatchcase(path, selector) or fnmatchcase(path, f"{selector}.*"))
 
 
 # metadata.version opens files, for every patch of every plan; what is installed stays as it is in a process.

@@ -67,7 +67,15 @@ class _DataCandidate(NamedTuple):
     planted: object = None
 
 
-class DataSearch:
+def data_probes(oracle: Oracle, first: Probe, example: Decisions | None) -> list[Probe]:
+    """Probes with data at which the forward takes another branch, or a graph may be wrong without one.
+
+    first: the example. example: the branches that eager takes there.
+    """
+    return list(_DataSearch(oracle, first, example).probes())
+
+
+class _DataSearch:
     """The search for data at which one forward takes another branch. Half of the budget is left for sizes.
 
     Ints, bools, masks, exact multiples of steps, and zeros in divisions are varied even without another branch.
@@ -201,17 +209,17 @@ class DataSearch:
     # -------------------------------------------------------------- all candidates
     def _candidates(self) -> Iterator[_DataCandidate]:
         """Those of each maker in turn, so that none uses up the budget alone."""
-        makers = [maker.makes(self) for maker in MAKERS if maker.serves(self)]
+        makers = [makes(self) for serves, makes in MAKERS.values() if serves(self)]
         for turn in itertools.zip_longest(*makers):
             yield from filter(None, turn)
 
 
-def _multiples(search: DataSearch) -> Iterator[_DataCandidate]:
+def _multiples(search: _DataSearch) -> Iterator[_DataCandidate]:
     made = multiples(search.values, search.example)
     yield from (_DataCandidate(*one, exact=True, always=True) for one in made)
 
 
-def _compared(search: DataSearch) -> Iterator[_DataCandidate]:
+def _compared(search: _DataSearch) -> Iterator[_DataCandidate]:
     named = search.oracle.mentioned
     rows = (*named.rows, *named.keys) if search.decides_quickly else ()
     pairs = [one for one in rows if len(one) > 1][:_ROWS]
@@ -220,21 +228,21 @@ def _compared(search: DataSearch) -> Iterator[_DataCandidate]:
     yield from (_DataCandidate(label, data, exact=True, planted=what) for label, data, what in made)
 
 
-def _steered(search: DataSearch) -> Iterator[_DataCandidate]:
+def _steered(search: _DataSearch) -> Iterator[_DataCandidate]:
     made = steered(search.values, search.example, search.oracle.eager.decisions)
     yield from (_DataCandidate(*one, exact=True) for one in made)
 
 
-def _usual(search: DataSearch) -> Iterator[_DataCandidate]:
+def _usual(search: _DataSearch) -> Iterator[_DataCandidate]:
     yield from itertools.starmap(_DataCandidate, variants(search.values, finite=not search.example.asks_finite))
 
 
-MAKERS: tuple[Maker[DataSearch, _DataCandidate], ...] = (
-    Maker("multiples of a step", lambda search: search.example.steps, _multiples),
-    Maker("what data is compared with", lambda search: search.decides or search.draws, _compared),
-    Maker("a number from data, moved", lambda search: search.decides_quickly, _steered),
-    Maker("other data", lambda search: search.is_sensitive, _usual),
-)
+MAKERS: dict[str, Maker[_DataSearch, _DataCandidate]] = {
+    "multiples of a step": (lambda search: search.example.steps, _multiples),
+    "what data is compared with": (lambda search: search.decides or search.draws, _compared),
+    "a number from data, moved": (lambda search: search.decides_quickly, _steered),
+    "other data": (lambda search: search.is_sensitive, _usual),
+}
 
 
 def _probe(one: _DataCandidate, answer: Answer, sizes: dict[str, int], branch: bool) -> Probe:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import pytree
-from onnxpatch._torch.dispatch_modes import CountedRun, TooLarge
+from onnxpatch._torch.dispatch_modes import CountedRun
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.decisions.sides_taken import SidesTaken, Taken
 from onnxpatch.decisions.watched_run import watched_run
@@ -263,8 +263,6 @@ class Eager:
                 finally:
                     # Also when the forward raises: it may draw first.
                     self.draws |= _random_state() != before
-        except TooLarge:
-            pass
         except Exception as raised:
             error = f"{type(raised).__name__}: {' '.join(said_by(raised).split())[:300]}"
             if out_of_memory(raised):

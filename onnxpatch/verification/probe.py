@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -48,16 +48,9 @@ class Probe:
 
 Search = TypeVar("Search")
 Made = TypeVar("Made")
-
-
-@dataclass(frozen=True)
-class Maker(Generic[Search, Made]):
-    """A way to make inputs. serves: whether what was recorded at the example asks for it. makes: what is to be tried,
-    likely ones first; what is not requested costs nothing."""
-
-    name: str
-    serves: Callable[[Search], object]
-    makes: Callable[[Search], Iterator[Made]]
+Maker = tuple[Callable[[Search], object], Callable[[Search], Iterator[Made]]]
+"""A way to make inputs: (whether what was recorded at the example asks for it, what is to be tried, likely ones first;
+what is not requested costs nothing)."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ random input need show that:
     table[: x.shape[1]]            any other size
 
 So probes are made from what eager was seen to do at the example (`branch_recorder`, `size_recorder`): other data by
-`data_probes`, sizes by `size_search`: those that the forward asks about, then any other. The budget is
+`data_probes`, sizes that the forward asks about by `decided_sizes`, any other size by `size_search`. The budget is
 shared: half for data, half for sizes, and a few runs beyond it for what would otherwise stay unproven.
 """
 
@@ -34,11 +34,12 @@ from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.verification.beyond_inputs import changes_of_a_call
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.data_changes import MAGNITUDES, scaled
-from onnxpatch.verification.data_probes import DataSearch, equal
+from onnxpatch.verification.data_probes import data_probes, equal
+from onnxpatch.verification.decided_sizes import decided_sizes
 from onnxpatch.verification.eager import Answer, Eager, Flatten
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
-from onnxpatch.verification.size_search import decided_sizes, size_probes
+from onnxpatch.verification.size_search import size_probes
 
 _SIZES = 8  # probes at other sizes, however many branches there are
 _LAST_QUESTIONS = 24  # for a dimension without a probe at another size
@@ -51,7 +52,7 @@ def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> li
     """
     # If the example alone fills the budget, other sizes bring other values.
     other = oracle.other_data if not oracle.dims or oracle.affords_the_example else None
-    probes = [first, *filter(None, [other]), *DataSearch(oracle, first, decisions).probes()]
+    probes = [first, *filter(None, [other]), *data_probes(oracle, first, decisions)]
     most = oracle.budget.probes
     if most > _SIZES:
         probes += _magnitudes(oracle, first)

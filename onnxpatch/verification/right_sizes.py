@@ -64,7 +64,7 @@ def right_within(
     """
     if (related := relation_of(oracle, checks, right)) is not None:
         return [related]
-    search = RightSizes(oracle, right, fixed, _FOR_A_REPORT)
+    search = _RightSizes(oracle, right, fixed, _FOR_A_REPORT)
     bounds = [bound for bound in search.bounds(checks) or () if bound.name not in fixed]
     if any(bound.low == bound.high for bound in bounds):  # a dimension with one size is reported as specialized
         return []
@@ -78,7 +78,12 @@ def _declared(bound: SizeBound) -> str:
     return (f"{bound.multiple}*" if bound.multiple > 1 else "") + f"Dim({', '.join(limits)})"
 
 
-class RightSizes:
+def search_of(oracle: Oracle, right: Callable[[Probe], bool], fixed: Collection[str]) -> _RightSizes:
+    """The search for the sizes at which one graph is right, as far as a file's bounds need it."""
+    return _RightSizes(oracle, right, fixed)
+
+
+class _RightSizes:
     """The search for the sizes at which one graph is right.
 
     oracle: answers for eager. right: runs the graph at one more probe. fixed: dimensions that keep the example's size.

@@ -1,6 +1,6 @@
 """Compares a graph with eager's answers at every probe, and at sizes that break a dropped guard.
 
-`Limits`: the sizes that a file is meant for, if these are fewer than eager accepts.
+Limits: the sizes that a file is meant for, if these are fewer than eager accepts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from onnxpatch.errors import RunError
+from onnxpatch.errors import InputError, RunError
 from onnxpatch.inputs.dims import DynamicDim, SizeRelation
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.graph import drawing, unfed_outputs
@@ -55,7 +55,7 @@ def run(
     *,
     conditions: object = None,
     progress: Progress | None = None,
-    limits: Limits | None = None,
+    limits: _Limits | None = None,
 ) -> Report:
     """Compare the graph with the reference. Returns `made`, the report so far, with the findings added.
 
@@ -64,7 +64,7 @@ def run(
     if these are fewer than eager accepts.
     """
     start = time.perf_counter()
-    limits = limits or Limits()
+    limits = limits or _Limits()
     guards = guards_of(conditions, reference.inputs, reference.dims) if conditions is not None else []
     broken = [one for one in breaking_probes(guards, reference.oracle) if limits.admits(one[1].sizes)]
     probes = [probe for probe in _in_order(reference.probes, broken) if limits.admits(probe.sizes)]
@@ -103,7 +103,7 @@ def _beyond(joined: Report, reference: Reference) -> list[str]:
 
 
 def _at_none(
-    graphs: Sequence[Graph], feed: Feed, reference: Reference, limits: Limits
+    graphs: Sequence[Graph], feed: Feed, reference: Reference, limits: _Limits
 ) -> Iterator[tuple[str, Probe, bool]]:
     """(dimension, probe, whether the file is right) where the model takes none of a dimension, an empty cache say."""
     for dim in reference.dims:
@@ -269,7 +269,7 @@ def judged(
 
 
 @dataclass(frozen=True)
-class Limits:
+class _Limits:
     """Bounds by the name of a dimension; a dimension without one has no limit. relations: of the sizes."""
 
     bounds: Mapping[str, SizeBound] = field(default_factory=dict)
@@ -295,20 +295,29 @@ class Limits:
             if dim.name in self.bounds:
                 yield from ({dim.name: size} for size in self.bounds[dim.name].edges(dim.size))
 
+    def refuse_outside(self, dims: Sequence[DynamicDim]) -> None:
+        """Raise InputError for an example at a size for which the file is not meant: there is nothing to compare."""
+        for dim in dims:
+            if not self.admits({dim.name: dim.size}):
+                raise InputError(
+                    f"{dim.name} is {dim.size} in the example, and the file says that it is right for "
+                    f"{self.words[dim.name]} only: give an example within"
+                )
+
     @property
     def words(self) -> dict[str, str]:
         """The bounds as text: `h in 2..64`."""
         return {name: bound.words for name, bound in self.bounds.items()}
 
 
-def fixed_limits(dims: Sequence[DynamicDim], names: Sequence[str], related: Sequence[SizeRelation] = ()) -> Limits:
+def fixed_limits(dims: Sequence[DynamicDim], names: Sequence[str], related: Sequence[SizeRelation] = ()) -> _Limits:
     """The limits of an export in which these dimensions keep the example's size, and others follow from each other."""
-    return Limits({dim.name: SizeBound(dim.name, dim.size, dim.size) for dim in dims if dim.name in names}, related)
+    return _Limits({dim.name: SizeBound(dim.name, dim.size, dim.size) for dim in dims if dim.name in names}, related)
 
 
-def declared_limits(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> Limits:
+def declared_limits(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> _Limits:
     """The limits in a file's metadata. Dimensions are matched by their axes, since names may differ."""
     bounds = size_bounds.read({entry.key: entry.value for entry in graph.proto.metadata_props})
     by_place = {(feed.leaves.get(name), axis): bound for bound in bounds for name, axis in bound.places}
     places = [(dim.name, (leaf, axis)) for dim in dims for leaf, axis, size in dim.places if size.is_plain]
-    return Limits({name: by_place[place] for name, place in places if place in by_place})
+    return _Limits({name: by_place[place] for name, place in places if place in by_place})

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas.layer_nodes import rms_norm as _rms_norm
-from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run, target_opset
+from onnxpatch.formulas.nodes import Value, Writer, numbers, run, target_opset
 from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import static_number, tracing_paused
 
@@ -189,7 +189,7 @@ def group_norm(
         shape = writer.shape(x)
         return writer.node("BatchNormalization", normal, scale, shift, *still, shape=shape, epsilon=0.0)
 
-    return run(Recipe(in_torch, in_onnx), input, *affine)
+    return run((in_torch, in_onnx), input, *affine)
 
 
 def _by_group(writer: Writer, x: Value, groups: int, eps: float) -> Value:

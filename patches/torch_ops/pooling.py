@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import Proof, exporting, op, untraced
-from onnxpatch.formulas.proof_cases import Computes, maps
+from onnxpatch.formulas.proof_cases import computing, maps
 from onnxpatch.formulas.symbolic import function_name, symbolic
 from onnxpatch.formulas.windows import on_each_axis
 
@@ -92,7 +92,7 @@ class _Unpooled(torch.nn.Module):
         # dynamo is right without it, and must stay so.
         exporters=("dynamo",),
         reason="must be a bool|aten::max_unpool2d",
-        unchanged=lambda: Computes(lambda x: functional.max_pool2d(x, 2)),
+        unchanged=lambda: computing(lambda x: functional.max_pool2d(x, 2)),
     ),
 )
 def max_unpool(

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from onnxpatch import Proof, When, op, patch
-from onnxpatch.formulas.calls import OperatorsAgain, called_again, of_operators
+from onnxpatch.formulas.calls import called_again, of_operators, run_by_functions
 
 
 def _by_rows(x: Tensor, k: Tensor) -> Any:
@@ -87,4 +87,4 @@ class _CapturedProgram:
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(self.forward).bind(*args, **kwargs)
-        return OperatorsAgain(self).run(*given.args)
+        return run_by_functions(self, *given.args)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.proof_cases import OfMap, computing, randomised
+from onnxpatch.formulas.proof_cases import computing, of_map, randomised
 from onnxpatch.formulas.symbolic import chosen, symbolic
 from onnxpatch.formulas.windows import pad_to, windows_over
 
@@ -116,13 +116,13 @@ def _swin_merging() -> nn.Module:
 
     asked = inspect.signature(SwinPatchMerging).parameters
     size = {"input_resolution": (8, 8)} if "input_resolution" in asked else {}  # before transformers 5
-    return OfMap(SwinPatchMerging(**size, dim=8))
+    return of_map(SwinPatchMerging(**size, dim=8))
 
 
 def _swinv2_merging() -> nn.Module:
     from transformers.models.swinv2.modeling_swinv2 import Swinv2PatchMerging
 
-    return OfMap(Swinv2PatchMerging((8, 8), 8))  # type: ignore[arg-type]  # annotated as tuple[int]
+    return of_map(Swinv2PatchMerging((8, 8), 8))  # type: ignore[arg-type]  # annotated as tuple[int]
 
 
 def _maps() -> list[tuple[Tensor]]:

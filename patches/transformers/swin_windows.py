@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from onnxpatch import KnownBody, Proof, Settings, When, patch
 from onnxpatch.formulas import windows
-from onnxpatch.formulas.proof_cases import OfMap
+from onnxpatch.formulas.proof_cases import of_map
 from onnxpatch.formulas.windows import is_static, merge, pad_to, partition, shift_mask, windows_over
 
 _SWINV2 = "transformers.models.swinv2.modeling_swinv2"
@@ -47,14 +47,14 @@ def _swin_layer() -> nn.Module:
 
     config = SwinConfig(image_size=32, embed_dim=8, window_size=4)
     config._attn_implementation = "eager"
-    return OfMap(SwinLayer(config, 8, (8, 8), 2, shift_size=2))
+    return of_map(SwinLayer(config, 8, (8, 8), 2, shift_size=2))
 
 
 def _donut_layer() -> nn.Module:
     from transformers import DonutSwinConfig
     from transformers.models.donut.modeling_donut_swin import DonutSwinLayer
 
-    return OfMap(DonutSwinLayer(DonutSwinConfig(image_size=32, embed_dim=8, window_size=4), 8, (8, 8), 2, 0.0, 2))
+    return of_map(DonutSwinLayer(DonutSwinConfig(image_size=32, embed_dim=8, window_size=4), 8, (8, 8), 2, 0.0, 2))
 
 
 class _PaddedWindows:
@@ -180,7 +180,7 @@ def _swinv2_layer() -> nn.Module:
     from transformers import Swinv2Config
     from transformers.models.swinv2.modeling_swinv2 import Swinv2Layer
 
-    return OfMap(Swinv2Layer(Swinv2Config(image_size=32, embed_dim=8, window_size=4), 8, (8, 8), 2, 0.0, 2))
+    return of_map(Swinv2Layer(Swinv2Config(image_size=32, embed_dim=8, window_size=4), 8, (8, 8), 2, 0.0, 2))
 
 
 def _maskformer_layer() -> nn.Module:
@@ -188,7 +188,7 @@ def _maskformer_layer() -> nn.Module:
     from transformers.models.maskformer.modeling_maskformer_swin import MaskFormerSwinLayer
 
     config = MaskFormerSwinConfig(image_size=32, embed_dim=8, window_size=4)
-    return OfMap(MaskFormerSwinLayer(config, 8, (8, 8), 2, 0.0, 2))
+    return of_map(MaskFormerSwinLayer(config, 8, (8, 8), 2, 0.0, 2))
 
 
 @_row(

@@ -113,10 +113,10 @@ def test_a_file_of_another_shape_than_the_example(place):
 
 @pytest.mark.parametrize("command", ["export", "verify"])
 def test_without_onnxruntime(place, monkeypatch, command):
-    from onnxpatch.onnxfile.runtimes.onnxruntime import OnnxRuntime
+    from onnxpatch.onnxfile.runtimes.onnxruntime import RUNTIME
 
     run("export", "models.py:Scale", "-i", "x=float32[2,4]", "scale.onnx", "--exporter", "trace")
-    monkeypatch.setattr(OnnxRuntime, "available", lambda self: False)
+    monkeypatch.setattr(RUNTIME, "available", lambda: False)
     given = ["models.py:Scale", "-i", "x=float32[2,4]"]
     asked = ["verify", "scale.onnx", *given] if command == "verify" else ["export", *given, "m.onnx"]
     done = run(*asked, "--runtime", "onnxruntime")
@@ -128,12 +128,12 @@ def test_without_onnxruntime(place, monkeypatch, command):
 
 
 def test_a_graph_that_no_runtime_loads_is_wrong(place, monkeypatch):
-    from onnxpatch.onnxfile.runtimes.onnxruntime import OnnxRuntime
+    from onnxpatch.onnxfile.runtimes.onnxruntime import RUNTIME
 
-    def refuse(self, model, providers):
+    def refuse(model, providers):
         raise RuntimeError("no kernel")
 
-    monkeypatch.setattr(OnnxRuntime, "load", refuse)
+    monkeypatch.setattr(RUNTIME, "load", refuse)
     done = run("export", "models.py:Scale", "-i", "x=float32[2,4]", "m.onnx", "--exporter", "trace")
     assert done.exit_code == 1, done.output
     assert "WRONG" in done.output and "no kernel" in done.output

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from onnxpatch.cli.arrays import ExampleSizes, read
+from onnxpatch.cli.arrays import read
 from onnxpatch.errors import InputError
 from tests.cli.running import run
 
@@ -46,28 +46,25 @@ def test_a_call_may_be_written_out(place):
 
 def test_arrays_of_the_other_byte_order(place):
     np.save(place / "other.npy", np.arange(8).reshape(2, 4).astype(">f4"))
-    (found,) = read("x=other.npy", ExampleSizes())
+    (found,) = read(["x=other.npy"])
     assert found.value.tolist() == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
 
 
 def test_sizes_of_named_dimensions():
-    sizes = ExampleSizes()
-    (image,) = read("x=float32[B,3,H,W=96]", sizes)
+    texts = ["x=float32[B,3,H,W=96]", "attention_mask=int64[B,S]", "ids=int64[B,S]<100"]
+    image, mask, tokens = read(texts)
     assert (tuple(image.value.shape), image.free) == ((2, 3, 224, 96), {0: "B", 2: "H", 3: "W"})
-    (mask,) = read("attention_mask=int64[B,S]", sizes)
     assert mask.value.tolist() == [[1] * 16] * 2
-    (tokens,) = read("ids=int64[B,S]<100", sizes)
     assert 1 < tokens.value.max() < 100
     with pytest.raises(InputError, match="B is 3 here and 2 elsewhere"):
-        read("y=float32[B=3]", sizes)
+        read([*texts, "y=float32[B=3]"])
 
 
 def test_inputs_of_one_shape_hold_other_numbers():
     """Or a graph that takes them in another order, or subtracts them, would look right."""
-    sizes = ExampleSizes()
-    a, b = (read(f"{name}=float32[2,4]", sizes)[0].value for name in "ab")
+    a, b = (one.value for one in read(f"{name}=float32[2,4]" for name in "ab"))
     assert not torch.equal(a, b)
-    again = read("a=float32[2,4]", ExampleSizes())[0].value
+    again = read(["a=float32[2,4]"])[0].value
     assert torch.equal(a, again)  # the same in the next command
 
 

@@ -16,10 +16,10 @@ from onnxpatch import doctor
 from onnxpatch.decisions.ask import Site, model_lines
 from onnxpatch.diagnosis.lines import constructs, execution_trace
 from onnxpatch.diagnosis.lines.constructs import statement_at
-from onnxpatch.diagnosis.lines.execution_trace import diverging_lines, other_numbers, trace_execution
+from onnxpatch.diagnosis.lines.execution_trace import changed_statements, trace_execution
 from onnxpatch.diagnosis.lines.find_cause import caught_exception_lines
-from onnxpatch.diagnosis.parts.isolated_module import case_of
-from onnxpatch.diagnosis.parts.module_calls import Unit, record
+from onnxpatch.diagnosis.parts.isolated_module import case_of, record
+from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.registry import Registry
@@ -59,18 +59,19 @@ def _ways(model: nn.Module, one: int, other: int, watched: Sequence[Any] = ()) -
 
 def test_ways_part_where_a_branch_or_the_end_of_a_loop_is_taken_otherwise() -> None:
     one, other = _ways(Winding().eval(), 4, 8)
-    assert [place.line for place in diverging_lines(one, other)] == [_line("for step in range"), _line("if half > 2")]
+    lines = [statement.start for statement in changed_statements(one, other)]
+    assert lines == [_line("for step in range"), _line("return (")]
 
 
 def test_ways_of_equal_sizes_do_not_part() -> None:
     one, other = _ways(Winding().eval(), 5, 4)
-    assert diverging_lines(one, other) == []
+    assert list(changed_statements(one, other)) == []
 
 
 def test_numbers_of_a_watched_statement_are_kept() -> None:
     watched = statement_at(__file__, _line("half = x.shape[1]"))
     one, other = _ways(Winding().eval(), 4, 8, [watched])
-    assert other_numbers(one, other) == {(__file__, _line("half = x.shape[1]"))}
+    assert [one.start for one in changed_statements(one, other)][-1] == _line("half = x.shape[1]")
     assert one.numbers[__file__, _line("half = x.shape[1]")] == ["[2]"]
 
 

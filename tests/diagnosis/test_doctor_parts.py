@@ -13,8 +13,8 @@ from torch.export import Dim
 from onnxpatch import doctor
 from onnxpatch.diagnosis.part_export import attempt, check_captured
 from onnxpatch.diagnosis.parts import search
-from onnxpatch.diagnosis.parts.isolated_module import case_of
-from onnxpatch.diagnosis.parts.module_calls import Unit, call_tree, record
+from onnxpatch.diagnosis.parts.isolated_module import case_of, record
+from onnxpatch.diagnosis.parts.module_calls import Unit, call_tree
 from onnxpatch.diagnosis.parts.search import named_parts
 from onnxpatch.diagnosis.trial import Subject, Trial
 from onnxpatch.inputs.leaves import Inputs

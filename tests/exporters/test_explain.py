@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch.formulas.proof_cases import Computes
+from tests.layers import Computes
 
 pytestmark = pytest.mark.exports
 

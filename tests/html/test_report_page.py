@@ -12,7 +12,7 @@ import torch
 import onnxpatch
 from onnxpatch import html
 from onnxpatch.html import content
-from onnxpatch.html.comparison import Comparison, Side, alone, compare
+from onnxpatch.html.comparison import Comparison, _Side, alone, compare
 from onnxpatch.html.content import tree, within
 from onnxpatch.html.drawing import layered, placed
 from onnxpatch.html.planned import coloured, pair, source
@@ -129,7 +129,7 @@ def test_a_failures_page_begins_with_what_to_do_and_what_was_tried():
     tried = [AttemptResult("as asked", "trace", 18, verdict="refused", error="no form")] * 2
     check = Checked(EXPORTING, "example", "example", {}, error="no form", status="refused")
     report = onnxpatch.Report("m.onnx", "Refused", "trace", 18, [check], attempts=tried, advice="onnxpatch.doctor(m)")
-    text = html.page(Comparison(Refused().eval(), [Side("m.onnx", report, None)]))
+    text = html.page(Comparison(Refused().eval(), [_Side("m.onnx", report, None)]))
     assert text.index('id="remedy"') < text.index('id="attempts"') < text.index('id="tree"')
     # Nothing was compared: no plot and no rows of it.
     assert 'id="parity"' not in text and 'id="probes"' not in text

@@ -17,9 +17,8 @@ from torch import nn
 import onnxpatch
 from onnxpatch.onnxfile import runtime
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.onnxfile.runtimes import openvino_child
+from onnxpatch.onnxfile.runtimes import openvino_child, reference
 from onnxpatch.onnxfile.runtimes.interface import Runtime
-from onnxpatch.onnxfile.runtimes.reference import OnnxReference
 from tests.onnxfile.hostile import endless
 
 pytestmark = pytest.mark.exports
@@ -68,7 +67,7 @@ def test_several_runtimes_each_have_their_checks(file: Path) -> None:
     assert stages.count("onnxruntime") == stages.count("reference") == len(stages) / 2 > 1
 
 
-class Lying(OnnxReference):
+class Lying(type(reference.RUNTIME)):
     name = "lying"
 
     def load(self, model, providers):
@@ -128,9 +127,9 @@ def test_a_broken_one_is_named_and_takes_nobody_with_it(file: Path, others: None
 
 
 def test_a_runtime_that_is_not_installed_is_refused_before_the_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxpatch.onnxfile.runtimes.tensorrt import TensorRt
+    from onnxpatch.onnxfile.runtimes.tensorrt import RUNTIME
 
-    monkeypatch.setattr(TensorRt, "available", lambda self: False)
+    monkeypatch.setattr(RUNTIME, "available", lambda: False)
     monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: pytest.fail("it exported first"))
     with pytest.raises(onnxpatch.InputError, match="tensorrt is not installed: pip install tensorrt"):
         onnxpatch.export(Scaled().eval(), (X,), dynamo=False, runtime=["onnxruntime", "tensorrt"])

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import onnxpatch
-from onnxpatch.formulas.proof_cases import Computes
+from tests.layers import Computes
 
 pytestmark = pytest.mark.exports
 X = torch.tensor([[-87.0, -40.0, -18.5], [-16.5, -1.0, 30.0]])

@@ -18,7 +18,7 @@ from einops.layers.torch import Rearrange
 from torch import nn
 
 import onnxpatch
-from onnxpatch.formulas.proof_cases import Computes
+from tests.layers import Computes
 from tests.patching.strict_models import Asserting
 
 pytestmark = pytest.mark.exports

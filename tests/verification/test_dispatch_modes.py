@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from onnxpatch._torch import kernel_checks
 from onnxpatch._torch.dispatch_modes import CountedRun
-from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from tests.child import run_script
+from tests.layers import Computes
 
 pytestmark = pytest.mark.exports
 
@@ -26,7 +26,7 @@ PIVOTS = T([[1, 2, 3], [1, 2, 3]], dtype=torch.int32)
 EYES, RIGHT = torch.eye(3).repeat(2, 1, 1), torch.randn(2, 3, 1)
 IN_CHILD = """
 import torch, onnxpatch
-from onnxpatch.formulas.proof_cases import Computes
+from tests.layers import Computes
 solve = Computes(lambda a, p, b: torch.linalg.ldl_solve(a, p, b)).eval()
 args = torch.eye(3).repeat(2, 1, 1), torch.tensor([[1, 2, 3], [1, 2, 3]], dtype=torch.int32), torch.randn(2, 3, 1)
 try:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.verification.comparison import compare
+from tests.layers import Computes
 
 pytestmark = pytest.mark.exports
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 
 import onnxpatch
-from onnxpatch._torch.dispatch_modes import CountedRun, TooLarge
+from onnxpatch._torch.dispatch_modes import CountedRun
 from onnxpatch.errors import InputError
-from onnxpatch.formulas.proof_cases import Computes
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.onnxfile.limits import checked_bytes, peak_of_process
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
+from tests.layers import Computes
 
 MB = 1e6
 FUZZED = 200
@@ -136,8 +136,9 @@ def test_what_is_no_number_of_bytes_is_refused(asked: Any) -> None:
 # ------------------------------------------------------------------ what is counted
 @pytest.mark.parametrize("make", [torch.bincount, torch.repeat_interleave])
 def test_what_one_number_makes_large_is_not_made(make: Any) -> None:
-    with pytest.raises(TooLarge, match="would make 80 MB"), CountedRun(MB):
+    with CountedRun(MB) as run:
         make(torch.tensor([10**7]))
+    assert "would make 80 MB" in run.stopped
 
 
 def test_memory_is_counted_until_it_is_freed() -> None:
@@ -148,11 +149,12 @@ def test_memory_is_counted_until_it_is_freed() -> None:
 
 
 def test_an_operator_beyond_the_limit_does_not_run_though_the_model_catches_exceptions() -> None:
-    with CountedRun(MB) as run, pytest.raises(TooLarge):
+    with CountedRun(MB) as run:
         try:
             torch.zeros(10**13)
         except Exception:
             torch.zeros(1)
+        pytest.fail("it went on")
     assert run.stopped.startswith("torch.zeros would make 40,000,000 MB") and run.peak == 0
 
 

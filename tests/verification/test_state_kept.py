@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch._torch.dispatch_modes import Writes
+from onnxpatch._torch.dispatch_modes import writes_seen
 from onnxpatch.inputs.held_objects import HeldObjects, copied
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.patching.forward_state import Snapshot, TensorContents
+from onnxpatch.patching.forward_state import Snapshot, _TensorContents
 from onnxpatch.verification.eager import Eager
 
 pytestmark = pytest.mark.exports
@@ -137,9 +137,9 @@ def test_what_is_not_seen_to_be_written_is_named():
 def test_a_large_tensor_is_copied_only_before_it_is_written(monkeypatch):
     monkeypatch.setattr("onnxpatch.patching.forward_state._BUFFER_BYTES", 0)
     model = nn.BatchNorm1d(3)
-    contents = TensorContents(model, [])
+    contents = _TensorContents(model, [])
     assert all(one.content is None for one in contents._tensors)
-    with Writes(contents.keep):
+    with writes_seen(contents.keep):
         model.running_mean.add_(1)
     contents.restore()
     assert model.running_mean.tolist() == [0, 0, 0]

@@ -34,8 +34,8 @@ from types import CodeType, FrameType
 import torch
 
 from onnxpatch._torch.function_modes import tracing_paused
-from onnxpatch.control_flow.loops.recorded_loop import ROW, LoopResults, Place, RecordedLoop
-from onnxpatch.control_flow.loops.round_state import Changed, GrownLists, RoundState, check_same
+from onnxpatch.control_flow.loops.recorded_loop import ROW, Place, RecordedLoop
+from onnxpatch.control_flow.loops.round_state import RoundStates
 from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import TorchCall
@@ -47,21 +47,19 @@ _OTHER_ROLE = "a round uses something other than its row and the results of the 
 
 
 class Loop(RecordedLoop):
-    """One loop in the user's code, while its first rounds run and are compared. results: what replaces its tensors."""
+    """One loop in the user's code, while its first rounds run and are compared."""
 
     def __init__(self, capture: Recording, rows: torch.Tensor | None) -> None:
         super().__init__(capture, rows)
-        self.results = LoopResults(self)
         self._round_start: int | None = None
         self._initial_numbers: dict[Place, float] = {}  # Python numbers that were there before the loop, as `total = 0`
-        self._state: RoundState | None = None
-        self._grown: GrownLists | None = None
+        self._states = RoundStates(self.refusal)
 
     # ---- while its first rounds run
 
     def begin(self, row: torch.Tensor | None = None) -> None:
         """Start recording a round."""
-        if self._state is None:
+        if self._states.last is None:
             self._check_state(sys._getframe(1))
         if row is not None:
             self.places[id(row)] = len(self.rows_taken), ROW
@@ -83,20 +81,9 @@ class Loop(RecordedLoop):
 
     def _check_state(self, frame: FrameType) -> None:
         """Refuse unless the next round starts from the same Python state as this one did."""
-        before, rounds = self._state, len(self.rounds)
         with self.capture.pause():
             model = self.capture.explorers[0].module
-            self._state = RoundState(frame, model, rounds, lambda tensor: self.places.get(id(tensor)))
-        if before is None:
-            return
-        try:
-            grown = check_same(before, self._state)
-            if self._grown is not None and self._grown != grown:
-                raise Changed(next(name for name in self._grown | grown if self._grown.get(name) != grown.get(name)))
-        except Changed as changed:
-            kind = "the Python number " if changed.number else ""
-            raise self.refusal(f"{kind}{changed.path} changes from one round to the next") from None
-        self._grown = grown if before.rounds > 1 else None  # a first round may append what was there before the loop
+            grown = self._states.follow(frame, model, len(self.rounds), lambda tensor: self.places.get(id(tensor)))
         if (name := sliced_list(frame, grown)) is not None:
             raise self.refusal(f"a slice takes a part of {name}, a list that grows with every round")
 
@@ -104,7 +91,7 @@ class Loop(RecordedLoop):
 
     def finish(self) -> None:
         """Compare the rounds. Raises BranchError where they are not one body repeated."""
-        self._state = None
+        self._states.last = None
         if len({len(calls) for calls in self.rounds}) > 1:
             raise self.refusal("its rounds differ")
         for at in range(len(self.rounds[0])):

@@ -57,6 +57,8 @@ class RecordedLoop:
         self.places: dict[int, tuple[int, Place]] = {}
         self.carried: dict[Place, torch.Tensor] = {}
         self.done = False
+        self._written: dict[Place | None, list[torch.Tensor]] = {}
+        self._last_rows: dict[Place, torch.Tensor] = {}
 
     def rounds_in(self, values: object) -> int:
         """From how many rounds a container has tensors."""
@@ -72,28 +74,11 @@ class RecordedLoop:
         """The error for this loop."""
         return loop_refusal(self.capture, self.site, found)
 
-
-def loop_refusal(refusals: Refusals, site: Site, found: str) -> BranchError:
-    """The error for a loop whose first rounds do not show what the others do."""
-    return refusals.refusal(
-        site,
-        f"a loop whose number of rounds depends on the input: {found}",
-        remedy="put its body into a function marked @onnxpatch.scan (a round uses the one before), "
-        "@onnxpatch.each (a round uses no other) or @onnxpatch.while_loop, or write it for the whole tensor",
-    )
-
-
-class LoopResults:
-    """Replaces the tensors of a loop's rounds after the loop."""
-
-    def __init__(self, loop: RecordedLoop) -> None:
-        self.loop = loop
-        self._written: dict[Place | None, list[torch.Tensor]] = {}
-        self._last_rows: dict[Place, torch.Tensor] = {}
+    # ---- after it: its results in place of the tensors of its rounds
 
     def in_call(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
         """The arguments of a call after the loop, with its results in place of the rounds' tensors."""
-        if not any(id(tensor) in self.loop.places for tensor in tensors((args, kwargs))):
+        if not any(id(tensor) in self.places for tensor in tensors((args, kwargs))):
             return args, kwargs
         if function in _JOINS and isinstance(args, tuple) and isinstance(args[0], list | tuple):
             return cast(ArgsT, (self._joined(args[0]), *args[1:])), kwargs
@@ -101,34 +86,33 @@ class LoopResults:
 
     def final(self, leaf: ValueT) -> ValueT:
         """What replaces a value after the loop; the value itself where it is no tensor of a round."""
-        loop = self.loop
-        found = loop.places.get(id(leaf)) if isinstance(leaf, torch.Tensor) else None
+        found = self.places.get(id(leaf)) if isinstance(leaf, torch.Tensor) else None
         if found is None:
             return leaf
         number, place = found
-        if number != len(loop.rounds) - 1:
-            raise loop.refusal("a result of a single round is used after it")
-        if place in loop.carried:
-            return cast(ValueT, self._write(None)[list(loop.carried).index(place)])
-        if loop.rows is None:
-            raise loop.refusal("a result of its last round is used after it, and has no value from before the loop")
+        if number != len(self.rounds) - 1:
+            raise self.refusal("a result of a single round is used after it")
+        if place in self.carried:
+            return cast(ValueT, self._write(None)[list(self.carried).index(place)])
+        if self.rows is None:
+            raise self.refusal("a result of its last round is used after it, and has no value from before the loop")
         return cast(ValueT, self._last_row(place))
 
     def _last_row(self, place: Place) -> torch.Tensor:
         """What the last round made at a place: the last row of the stack."""
         if place not in self._last_rows:
-            self._last_rows[place] = self.loop.capture.execute(torch.select, (self._stacked(place), 0, -1))
+            self._last_rows[place] = self.capture.execute(torch.select, (self._stacked(place), 0, -1))
         return self._last_rows[place]
 
     def _joined(self, parts: Sequence[object]) -> list[object]:
         """The argument of a `stack` or `cat`; one tensor of every round, in order, is replaced by their stack."""
-        found = [self.loop.places.get(id(part)) for part in parts]
+        found = [self.places.get(id(part)) for part in parts]
         inside = [index for index, place in enumerate(found) if place is not None]
-        first, rounds = inside[0], len(self.loop.rounds)
+        first, rounds = inside[0], len(self.rounds)
         places = {place[1] for place in found if place is not None}
         in_order = [place[0] for place in found if place is not None] == list(range(rounds))
         together = inside == list(range(first, first + rounds))
-        if not in_order or not together or len(places) != 1 or self.loop.rows is None:
+        if not in_order or not together or len(places) != 1 or self.rows is None:
             return [self.final(part) for part in parts]
         # What is not a tensor here is torch's own error, and stays in.
         before, after = (cast("list[torch.Tensor]", list(side)) for side in (parts[:first], parts[first + rounds :]))
@@ -137,8 +121,8 @@ class LoopResults:
     def _stacked(self, place: Place) -> torch.Tensor:
         """[rounds, ...]: what every round made at a place."""
         if place == ROW:
-            assert self.loop.rows is not None
-            return self.loop.rows
+            assert self.rows is not None
+            return self.rows
         return self._write(place)[-1]
 
     def _write(self, place: Place | None) -> list[torch.Tensor]:
@@ -146,26 +130,24 @@ class LoopResults:
         # A loop that is in the graph cannot get another output: each place that is asked for writes one of its own.
         if place not in self._written:
             call = _LoopCall(self, place)
-            self._written[place] = self.loop.capture.execute(call, tuple(call.outer))
+            self._written[place] = self.capture.execute(call, tuple(call.outer))
         return self._written[place]
 
     def outer(self) -> Iterator[Leaf]:
         """The tensors from outside that the loop uses; they become its inputs."""
-        loop = self.loop
-        found: dict[int, Leaf] = {id(t): t for call in loop.rounds[1] for t in tensors((call.args, call.kwargs))}
-        found.update((id(t), t) for t in (*loop.carried.values(), *loop.predicates[:1]))
-        if loop.rows is not None:
-            found[id(loop.rows)] = loop.rows
-        yield from (tensor for name, tensor in found.items() if name not in loop.places)
+        found: dict[int, Leaf] = {id(t): t for call in self.rounds[1] for t in tensors((call.args, call.kwargs))}
+        found.update((id(t), t) for t in (*self.carried.values(), *self.predicates[:1]))
+        if self.rows is not None:
+            found[id(self.rows)] = self.rows
+        yield from (tensor for name, tensor in found.items() if name not in self.places)
 
     # ---- the loop of the graph
 
     def write(self, place: Place | None, outer: Rebinding) -> list[torch.Tensor]:
-        """Write the loop. Returns the final state and, for a place, the stack of what every round made there."""
-        loop = self.loop
-        carry = [outer(initial).clone() for initial in loop.carried.values()]
-        if loop.rows is None:
-            state = [outer(loop.predicates[0]).clone(), *carry]
+        """Write the self. Returns the final state and, for a place, the stack of what every round made there."""
+        carry = [outer(initial).clone() for initial in self.carried.values()]
+        if self.rows is None:
+            state = [outer(self.predicates[0]).clone(), *carry]
             final = graph_loops.while_loop(
                 lambda *now: [now[0]], lambda *now: self._round(list(now[1:]), None, outer), state
             )
@@ -177,7 +159,7 @@ class LoopResults:
             results = self._round(list(operands[:-1]) if carry else [], operands[-1], outer, place)
             return [*(operands[0].clone() for _ in dummy), *results]
 
-        final = list(graph_loops.scan_loop(step, [*carry, *dummy], [outer(loop.rows)]))
+        final = list(graph_loops.scan_loop(step, [*carry, *dummy], [outer(self.rows)]))
         return final[len(dummy) :] if dummy else final
 
     def _round(
@@ -185,18 +167,28 @@ class LoopResults:
     ) -> list[torch.Tensor]:
         """Repeat the second round on other tensors. Returns the new state, then what the round made at a place."""
         # The first round reads what was there before the loop; the second is the first that shows what is carried.
-        loop, binding = self.loop, outer.child()
-        for carried, now in zip(loop.carried, carry, strict=True):
-            binding.bind(loop.result_at(0, carried), now)
+        binding = outer.child()
+        for carried, now in zip(self.carried, carry, strict=True):
+            binding.bind(self.result_at(0, carried), now)
         if row is not None:
-            binding.bind(loop.rows_taken[1], row)
-        binding.run(loop.rounds[1])
-        state = [binding(loop.result_at(1, carried)) for carried in loop.carried]
-        if loop.rows is None:
+            binding.bind(self.rows_taken[1], row)
+        binding.run(self.rounds[1])
+        state = [binding(self.result_at(1, carried)) for carried in self.carried]
+        if self.rows is None:
             # The condition is asked before every round: number 2 is the one after the second round.
-            return [binding(loop.predicates[2]), *state]
+            return [binding(self.predicates[2]), *state]
         # A Scan's step gives out a row in every round, also where nobody asked for one.
-        return [*state, torch.zeros(()) if place is None else binding(loop.result_at(1, place))]
+        return [*state, torch.zeros(()) if place is None else binding(self.result_at(1, place))]
+
+
+def loop_refusal(refusals: Refusals, site: Site, found: str) -> BranchError:
+    """The error for a loop whose first rounds do not show what the others do."""
+    return refusals.refusal(
+        site,
+        f"a loop whose number of rounds depends on the input: {found}",
+        remedy="put its body into a function marked @onnxpatch.scan (a round uses the one before), "
+        "@onnxpatch.each (a round uses no other) or @onnxpatch.while_loop, or write it for the whole tensor",
+    )
 
 
 class _LoopCall(Composite):
@@ -204,9 +196,9 @@ class _LoopCall(Composite):
 
     __name__ = "Loop"
 
-    def __init__(self, results: LoopResults, place: Place | None) -> None:
-        self.results, self.place = results, place
-        self.outer = list(results.outer())
+    def __init__(self, loop: RecordedLoop, place: Place | None) -> None:
+        self._loop, self._place = loop, place
+        self.outer = list(loop.outer())
 
     def __call__(self, *operands: torch.Tensor) -> list[torch.Tensor]:
         binding = Rebinding()
@@ -215,5 +207,5 @@ class _LoopCall(Composite):
             # others.
             if old is not new:
                 binding.bind(old, new)
-        with self.results.loop.capture.pause():
-            return [tensor.clone() for tensor in self.results.write(self.place, binding)]
+        with self._loop.capture.pause():
+            return [tensor.clone() for tensor in self._loop.write(self._place, binding)]

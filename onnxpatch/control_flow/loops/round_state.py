@@ -48,8 +48,8 @@ _OUTERMOST = ("onnxpatch.control_flow.forked_forward", "run_root")
 Origin: TypeAlias = tuple[int, object] | None
 """Where a tensor was made: (round, place in it); None for one from outside the loop."""
 
-OriginOf = Callable[[torch.Tensor], Origin]
-GrownLists = dict[str, list[object]]
+_OriginOf = Callable[[torch.Tensor], Origin]
+_GrownLists = dict[str, list[object]]
 """By name of a list, what a round appended to it; equal for rounds that append tensors of the same role."""
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -151,14 +151,6 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int | float | str | list | dict | set)
 
 
-class Changed(Exception):
-    """The state differs between rounds. path: the name that has the value, as Python writes it."""
-
-    def __init__(self, path: str, number: bool = False) -> None:
-        super().__init__(path)
-        self.path, self.number = path.rpartition(":")[2], number
-
-
 @dataclass(frozen=True)
 class _Tensor:
     """A tensor in a state."""
@@ -184,10 +176,10 @@ Item: TypeAlias = _Tensor | _Group | tuple[str, str]
 """A value in a state; a plain one as (type, text)."""
 
 
-class RoundState:
+class _RoundState:
     """The Python state after `rounds` rounds, as far as the code in `frame` and its callers can reach it."""
 
-    def __init__(self, frame: FrameType | None, model: torch.nn.Module, rounds: int, origin_of: OriginOf) -> None:
+    def __init__(self, frame: FrameType | None, model: torch.nn.Module, rounds: int, origin_of: _OriginOf) -> None:
         self.rounds = rounds
         self._origin_of = origin_of
         self._items: dict[int, Item] = {}
@@ -218,30 +210,56 @@ class RoundState:
         return _Group(type(value).__qualname__, items, _list_id(value))
 
 
-def check_same(before: RoundState, after: RoundState) -> GrownLists:
-    """Compare two states, one round apart. Returns what lists have grown by; raises Changed where the states differ."""
-    comparison = _Comparison(before.rounds, after.rounds)
-    appeared = sorted(before.parts.keys() ^ after.parts.keys())
-    # The first round may bind names that were not there before the loop.
-    if before.rounds and appeared:
-        raise Changed(appeared[0])
-    for name, value in before.parts.items():
-        if name in after.parts:
-            comparison.compare(value, after.parts[name], name)
-    return comparison.grown
+class RoundStates:
+    """The states between the rounds of one loop, each compared with the one before. last: the newest, if any.
+
+    refuse: makes the error for what was found.
+    """
+
+    def __init__(self, refuse: Callable[[str], Exception]) -> None:
+        self._refuse = refuse
+        self.last: _RoundState | None = None
+        self._grown: _GrownLists | None = None
+
+    def follow(
+        self, frame: FrameType | None, model: torch.nn.Module, rounds: int, origin_of: _OriginOf
+    ) -> Collection[str]:
+        """Look at the state after a round; the lists that have grown. Raises where the next round may differ."""
+        before, after = self.last, _RoundState(frame, model, rounds, origin_of)
+        self.last = after
+        if before is None:
+            return ()
+        comparison = _Comparison(before.rounds, rounds, self._refuse)
+        appeared = sorted(before.parts.keys() ^ after.parts.keys())
+        # The first round may bind names that were not there before the loop.
+        if before.rounds and appeared:
+            raise comparison.changed(appeared[0])
+        for name, value in before.parts.items():
+            if name in after.parts:
+                comparison.compare(value, after.parts[name], name)
+        known, grown = self._grown, comparison.grown
+        if known is not None and known != grown:
+            raise comparison.changed(next(name for name in known | grown if known.get(name) != grown.get(name)))
+        self._grown = grown if before.rounds > 1 else None  # a first round may append what was there before the loop
+        return grown
 
 
 class _Comparison:
     """Compares two states, after `before` and `after` rounds."""
 
-    def __init__(self, before: int, after: int) -> None:
-        self.before, self.after = before, after
-        self.grown: GrownLists = {}
+    def __init__(self, before: int, after: int, refuse: Callable[[str], Exception]) -> None:
+        self.before, self.after, self._refuse = before, after, refuse
+        self.grown: _GrownLists = {}
         # Pairs that are compared already: objects may refer to each other.
         self._done: set[tuple[int, int]] = set()
 
+    def changed(self, path: str, number: bool = False) -> Exception:
+        """The error for a value that differs. path: the name that has it, as Python writes it."""
+        kind = "the Python number " if number else ""
+        return self._refuse(f"{kind}{path.rpartition(':')[2]} changes from one round to the next")
+
     def compare(self, a: Item, b: Item, path: str) -> None:
-        """Raise Changed(path) where two items differ."""
+        """Refuse where two items differ."""
         if isinstance(a, _Group) and isinstance(b, _Group) and a.kind == b.kind:
             if (id(a), id(b)) not in self._done:
                 self._done.add((id(a), id(b)))
@@ -249,18 +267,18 @@ class _Comparison:
         elif isinstance(a, _Tensor) and isinstance(b, _Tensor):
             # A name may lag a round behind (`h, c = state`): after the first round it has what stood before the loop.
             if self.before > 1 and a.role(self.before) != b.role(self.after):
-                raise Changed(path)
+                raise self.changed(path)
         elif a != b and (self.before or (_is_number(a) and _is_number(b))):
             # The first round may replace what was there before the loop, as None by a tensor. Not a number: the code
             # after the loop would find another one after no rounds.
-            raise Changed(path, number=_is_number(a) and _is_number(b))
+            raise self.changed(path, number=_is_number(a) and _is_number(b))
 
     def _compare_groups(self, a: _Group, b: _Group, path: str) -> None:
         if a.list_id and a.list_id == b.list_id and len(a.parts) < len(b.parts):
             self._compare_grown(a, b, path)
             return
         if self.before and a.parts.keys() != b.parts.keys():
-            raise Changed(path)
+            raise self.changed(path)
         for name in a.parts.keys() & b.parts.keys():
             inner = f"{path}[{name!r}]" if isinstance(name, int) else f"{path}.{name}"
             self.compare(a.parts[name], b.parts[name], inner)
@@ -268,7 +286,7 @@ class _Comparison:
     def _compare_grown(self, a: _Group, b: _Group, path: str) -> None:
         """A list that grows at its end must keep its first entries."""
         if self.before and any(b.parts[name] != part for name, part in a.parts.items()):
-            raise Changed(path)
+            raise self.changed(path)
         appended = [part for name, part in b.parts.items() if name not in a.parts]
         self.grown[path] = [_roles(part, self.after) for part in appended]
 

@@ -33,34 +33,29 @@ _STOPS_EARLY = "zip, map or another iterator takes its rows, and may stop before
 
 
 class Rows:
-    """What `for row in x` iterates over. rows: [n, ...]. counts: they are the numbers of a range, ints in eager."""
+    """What `for row in x` iterates over. rows: [n, ...]. counts: they are the numbers of a range, ints in eager.
 
-    def __init__(self, capture: Capture, rows: torch.Tensor, counts: bool = False) -> None:
-        self._capture, self._rows, self._counts = capture, rows, counts
+    start: what the numbers of `for i, row in enumerate(x, start)` begin at; None without numbers.
+    """
 
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return _few_rows(self._capture, self._rows, self._counts, _Taker())
+    def __init__(self, capture: Capture, rows: torch.Tensor, counts: bool = False, start: int | None = None) -> None:
+        self._capture, self._rows, self._counts, self._start = capture, rows, counts, start
+
+    def __iter__(self) -> Iterator[object]:
+        if self._start is None:
+            return _few_rows(self._capture, self._rows, self._counts, _Taker())
+        numbers = self._capture.execute(torch.arange, (self._rows.shape[0],), {"dtype": torch.int64})
+        return self._numbered(_few_rows(self._capture, numbers, True, _Taker()), self._start)
+
+    def _numbered(self, numbers: Iterator[torch.Tensor], start: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for number in numbers:
+            index = number + start
+            # In eager it is an int: as a key or as text it is refused.
+            self._capture.counters.add(id(index))
+            yield index, self._rows[number]
 
     def __reversed__(self) -> Rows:
         return Rows(self._capture, self._capture.execute(torch.flip, (self._rows, (0,))), self._counts)
-
-
-class NumberedRows:
-    """What `for i, row in enumerate(x)` iterates over. values: [n, ...]; i begins at `start`."""
-
-    def __init__(self, capture: Capture, values: torch.Tensor, start: int) -> None:
-        self._capture, self._values, self._start = capture, values, start
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        numbers = self._capture.execute(torch.arange, (self._values.shape[0],), {"dtype": torch.int64})
-        return self._pairs(iter(Rows(self._capture, numbers, counts=True)))
-
-    def _pairs(self, numbers: Iterator[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for number in numbers:
-            index = number + self._start
-            # In eager it is an int: as a key or as text it is refused.
-            self._capture.counters.add(id(index))
-            yield index, self._values[number]
 
 
 def _few_rows(capture: Capture, rows: torch.Tensor, counts: bool, taker: _Taker) -> Iterator[torch.Tensor]:

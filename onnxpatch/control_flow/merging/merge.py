@@ -6,7 +6,15 @@ All paths have run already, so that the results of both sides of a decision are 
     If      repeats the calls of each side inside its branches, and what ran outside is left unused for the exporter to
             remove. One side is computed. Needed where the sides' shapes differ, and where sizes decide.
 
-The tree of paths is merged from the root down; a decision inside a branch of an If is merged inside that branch.
+The tree of paths is merged from the root down; a decision inside a branch of an If is merged inside that branch. Which
+calls each part of the tree needs is found before, from the ends backwards: at an end, the returned values are needed;
+each call before it is kept if something needed depends on it, and what the call reads is needed in turn. What no kept
+call provides is free: it must come in from outside.
+
+    if p:                kept below True:  [mul]     free: {x, w}     the If takes x and w as operands,
+        y = x * w        kept below False: [neg]     free: {x}        and repeats mul or neg inside
+    else:
+        y = -x
 """
 
 from __future__ import annotations
@@ -16,14 +24,15 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.control_flow.capture import Capture
-from onnxpatch.control_flow.flat_outputs import MergedValue, Operand, conditional, multiply_adds, select
-from onnxpatch.control_flow.merging.call_plan import CallPlan, has_hint, has_two_sides, same_shape, varying_dim
-from onnxpatch.control_flow.merging.output_template import Absent, Slot
+from onnxpatch.control_flow.flat_outputs import Merged, Operand, conditional, multiply_adds, select
+from onnxpatch.control_flow.merging.output_template import Slot
+from onnxpatch.control_flow.merging.shapes import has_hint, same_shape, varying_dim
 from onnxpatch.control_flow.path_tree import FinishedPath, PathNode
-from onnxpatch.control_flow.pytrees import full_scalar
-from onnxpatch.control_flow.tape import Composite, Rebinding
+from onnxpatch.control_flow.pytrees import Name, full_scalar, names_in, tensors
+from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall, names_made, pruned
 
 if TYPE_CHECKING:
     import sympy
@@ -32,30 +41,107 @@ if TYPE_CHECKING:
 _WORTH_AN_IF = 20_000
 
 
-class BranchMerger:
-    """Merges the outcomes of one module's paths, slot by slot of its output.
+class _CallPlan:
+    """For each node of a tree, by its id: `kept`, the calls between its decision and the one before; `free`, what they
+    and the nodes below take from outside. known: every tensor of the tree by its id.
 
     reuse: whether paths share the calls before their common decisions.
     """
 
     def __init__(self, capture: Capture, root: PathNode, slots: list[Slot], reuse: bool) -> None:
+        self._capture, self._root, self._slots, self._reuse = capture, root, slots, reuse
+        self.position = {id(path): number for number, path in enumerate(root.finished())}
+        self.kept: dict[int, list[TorchCall]] = {}
+        self.free: dict[int, set[Name]] = {}
+        self.known = self._all_tensors()
+
+    def _all_tensors(self) -> dict[int, torch.Tensor]:
+        found: dict[int, torch.Tensor] = {}
+        for path in self._root.finished():
+            for call in path.calls:
+                found.update((id(t), t) for t in tensors((call.args, call.kwargs, call.result)))
+        found.update((id(t), t) for slot in self._slots for t in tensors(slot.present))
+        predicates = (node.predicate for node in self._root.nodes())
+        found.update((id(predicate), predicate) for predicate in predicates if predicate is not None)
+        return found
+
+    def fill(self) -> None:
+        """Plan the whole tree."""
+        self._plan(self._root, 0, 0)
+
+    def _plan(self, node: PathNode, start: int, depth: int) -> set[Name]:
+        """Plan a node, whose calls begin at `start` of its paths; returns what it takes from outside."""
+        path = node.first()
+        if node.end is not None:
+            stop = len(path.calls)
+            needed = self._needed_at_end(path)
+        else:
+            stop = path.decided_at[depth]
+            # A decision with one side left is not written, and nobody needs its predicate.
+            needed = names_in([node.predicate] if _has_two_sides(node) else [])
+            for child in node.children.values():
+                needed |= self._plan(child, stop if self._reuse else 0, depth + 1)
+        # Without shared calls each path ran in full on tensors of its own: all its calls belong to its end.
+        calls = path.calls[start:stop] if self._reuse or node.end is not None else []
+        self.kept[id(node)] = pruned(calls, needed)
+        self.free[id(node)] = needed - names_made(self.kept[id(node)])
+        return set(self.free[id(node)])
+
+    def _needed_at_end(self, path: FinishedPath) -> set[Name]:
+        number = self.position.get(id(path))
+        if number is None:  # the path raised
+            return set()
+        return names_in([slot.values[number] for slot in self._slots]) | self._sentinel_names(number)
+
+    def _sentinel_names(self, number: int) -> set[Name]:
+        """What the sentinels of a path's absent values need: sizes, or while tracing the value itself."""
+        absent = [slot for slot in self._slots if slot.values[number] is None]
+        shapes = [self._capture.outputs.sentinel(slot.present)[0] for slot in absent]
+        needed = names_in(shapes)
+        if self._capture.exporter == "trace":
+            for slot, like in zip(absent, shapes, strict=True):
+                if like is None:
+                    calls, names = self.making(slot)
+                    needed |= names - names_made(calls)
+            return needed
+        likes = [value for slot in absent for value in slot.present[:1] if isinstance(value, torch.Tensor)]
+        sizes = [size for like in likes for size in like.shape if isinstance(size, torch.SymInt)]
+        return needed | {symbol for size in sizes for symbol in free_symbols(size) if has_hint(size)}
+
+    def making(self, slot: Slot) -> tuple[list[TorchCall], set[Name]]:
+        """The calls that make a slot's value on the first path that has one, and what they need."""
+        number, value = next((n, v) for n, v in enumerate(slot.values) if v is not None)
+        path = next(path for path in self._root.finished() if self.position[id(path)] == number)
+        needed = names_in([value])
+        return pruned(path.calls, needed), needed
+
+
+def _has_two_sides(node: PathNode) -> bool:
+    """Whether paths return on both sides of a decision; where one side only raises, there is nothing to choose."""
+    return len(node.children) == 2 and all(child.returns for child in node.children.values())
+
+
+class _BranchMerger:
+    """Merges the outcomes of one module's paths; see `merged_slots`."""
+
+    def __init__(self, capture: Capture, root: PathNode, slots: list[Slot], reuse: bool) -> None:
         self.capture, self._root, self._slots = capture, root, slots
-        self._plan = CallPlan(capture, root, slots, reuse)
+        self._plan = _CallPlan(capture, root, slots, reuse)
         # Shapes are read below, which a running trace would record.
         with tracing_paused():
             self._plan.fill()
             dims = {id(slot): varying_dim(slot) for slot in slots}
         self._moved_dims = {slot: dim for slot, dim in dims.items() if dim is not None}
 
-    def run(self) -> list[MergedValue]:
+    def run(self) -> list[Merged]:
         """One value for each slot, in the graph that is being captured."""
         return self._merge(self._root, Rebinding(), replaying=False)
 
-    def _merge(self, node: PathNode, binding: Rebinding, replaying: bool) -> list[MergedValue]:
+    def _merge(self, node: PathNode, binding: Rebinding, replaying: bool) -> list[Merged]:
         """The slots at the end of `node`, whose own calls have run. replaying: inside a branch of an If."""
         if node.end is not None:
             return self._at_end(node.end, binding)
-        if not has_two_sides(node):
+        if not _has_two_sides(node):
             child = next(child for child in node.children.values() if child.returns)
             if replaying:
                 binding.run(self._plan.kept[id(child)])
@@ -74,17 +160,17 @@ class BranchMerger:
         fills = [self.capture.outputs.sentinel(slot.present)[1] for slot in self._slots]
         return [select(predicate, a, b, slot, f) for a, b, slot, f in zip(*sides, self._slots, fills, strict=True)]
 
-    def _at_end(self, path: FinishedPath, binding: Rebinding) -> list[MergedValue]:
+    def _at_end(self, path: FinishedPath, binding: Rebinding) -> list[Merged]:
         number = self._plan.position[id(path)]
-        merged = []
+        merged: list[Merged] = []
         for slot in self._slots:
             value = slot.values[number]
             if isinstance(value, torch.Tensor):
                 value = binding(value)
                 value = value if value.dtype == slot.dtype else value.to(slot.dtype)
-            elif not isinstance(value, Absent):
+            elif value is not None:
                 value = full_scalar(binding(value), slot.dtype)
-            merged.append(MergedValue(value, not isinstance(value, Absent) if slot.optional else None))
+            merged.append((value, value is not None if slot.optional else None))
         return merged
 
     # ---- Where or If
@@ -117,7 +203,7 @@ class BranchMerger:
 
     # ---- If
 
-    def _if(self, node: PathNode, binding: Rebinding) -> list[MergedValue]:
+    def _if(self, node: PathNode, binding: Rebinding) -> list[Merged]:
         operands = self._operands(node)
         call = _IfCall(self, node, operands)
         assert node.predicate is not None
@@ -126,13 +212,12 @@ class BranchMerger:
         outputs = call(predicate, now) if self.capture.paused else self.capture.execute(call, (predicate, now))
         self.capture.alive.append(call)
         found = iter(outputs)
-        merged = [
-            MergedValue(self._dim_moved_back(slot, next(found)), next(found) if slot.optional else None)
-            for slot in self._slots
+        merged: list[Merged] = [
+            (self._dim_moved_back(slot, next(found)), next(found) if slot.optional else None) for slot in self._slots
         ]
         if self.capture.shadow is not None and not self.capture.paused:
-            for value, slot in zip(merged, self._slots, strict=True):
-                self.capture.shadow.join(cast(torch.Tensor, value.value), slot.values)
+            for (value, _), slot in zip(merged, self._slots, strict=True):
+                self.capture.shadow.join(cast(torch.Tensor, value), slot.values)
         return merged
 
     def branch(self, node: PathNode, operands: list[Operand], inner: list[Operand]) -> list[torch.Tensor]:
@@ -143,13 +228,10 @@ class BranchMerger:
         binding = _bound(operands, inner)
         binding.run(self._plan.kept[id(node)])
         outputs: list[torch.Tensor] = []
-        for slot, merged in zip(self._slots, self._merge(node, binding, replaying=True), strict=True):
-            absent = isinstance(merged.value, Absent)
-            value = self._sentinel(slot, _bound(operands, inner)) if absent else merged.value
-            assert isinstance(value, torch.Tensor)
+        for slot, (value, flag) in zip(self._slots, self._merge(node, binding, replaying=True), strict=True):
+            value = self._sentinel(slot, _bound(operands, inner)) if value is None else value
             outputs.append(self._dim_moved_first(slot, value))
             if slot.optional:
-                flag = merged.flag
                 outputs.append(flag.clone() if isinstance(flag, torch.Tensor) else torch.full((), bool(flag)))
         return outputs
 
@@ -214,13 +296,21 @@ class BranchMerger:
         )
 
 
+def merged_slots(capture: Capture, root: PathNode, slots: list[Slot], reuse: bool) -> list[Merged]:
+    """The outcomes of one module's paths, merged slot by slot of its output in the graph that is being captured.
+
+    reuse: whether paths share the calls before their common decisions.
+    """
+    return _BranchMerger(capture, root, slots, reuse).run()
+
+
 class _IfCall(Composite):
     """An If as one call that can be recorded and repeated: (predicate, operands) -> values and flags."""
 
     __name__ = "If"
     merges_paths = True
 
-    def __init__(self, merger: BranchMerger, node: PathNode, operands: list[Operand]) -> None:
+    def __init__(self, merger: _BranchMerger, node: PathNode, operands: list[Operand]) -> None:
         self._merger, self._node, self._operands = merger, node, operands
 
     def __call__(self, predicate: torch.Tensor, inner: list[Operand]) -> list[torch.Tensor]:

@@ -34,7 +34,7 @@ _SPELLINGS = ("pad", "functional.pad", "F.pad", "nn.functional.pad", "torch.nn.f
 
 
 @dataclass(frozen=True)
-class PadCall:
+class _PadCall:
     """`F.pad(padded, amounts)`, or `F.pad(padded, pad=amounts)`, with any mode."""
 
     padded: ast.expr
@@ -46,15 +46,15 @@ class PadCall:
         return self.amounts.elts if isinstance(self.amounts, ast.Tuple | ast.List) else []
 
 
-def pad_call(value: ast.AST | None) -> PadCall | None:
+def pad_call(value: ast.AST | None) -> _PadCall | None:
     """The call of `F.pad` that an expression is; None for any other expression."""
     if not isinstance(value, ast.Call) or ast.unparse(value.func) not in _SPELLINGS or not value.args:
         return None
     amounts = [*value.args[1:2], *(word.value for word in value.keywords if word.arg == "pad")]
-    return PadCall(value.args[0], amounts[0]) if len(amounts) == 1 else None
+    return _PadCall(value.args[0], amounts[0]) if len(amounts) == 1 else None
 
 
-def own_padding(statement: ast.stmt) -> PadCall | None:
+def own_padding(statement: ast.stmt) -> _PadCall | None:
     """The call of `x = F.pad(x, ...)`."""
     target, value = assigned_by(statement) or ("", None)
     call = pad_call(value)

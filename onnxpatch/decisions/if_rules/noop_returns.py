@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.decisions.if_rules.noop_padding import PadCall, pad_call
+from onnxpatch.decisions.if_rules.noop_padding import pad_call
 from onnxpatch.decisions.if_rules.source import Lines, at_line, comparison, evaluated, ifs, parts_of
 from onnxpatch.formulas.symbolic import example_number, symbolic
 
@@ -93,14 +93,14 @@ def _judged(early: ast.expr | None, statements: list[ast.stmt], late: ast.expr |
         else:
             return None
     pads = list(_differences(early, late, padded))
-    amounts = tuple(call.amounts for call in pads if call is not None)
+    amounts = tuple(one for one in pads if one is not None)
     if not amounts or len(amounts) < len(pads) or not all(map(_only_numbers, amounts)):
         return None
     return _Rest(tuple(computed), amounts)
 
 
-def _differences(first: ast.expr, other: ast.expr, padded: Mapping[str, ast.expr]) -> Iterator[PadCall | None]:
-    """What pads the first value to make the other one; None for any other difference between the two."""
+def _differences(first: ast.expr, other: ast.expr, padded: Mapping[str, ast.expr]) -> Iterator[ast.expr | None]:
+    """By how much the first value is padded to make the other one; None for any other difference between the two."""
     if isinstance(first, ast.Tuple) and isinstance(other, ast.Tuple) and len(first.elts) == len(other.elts):
         for pair in zip(first.elts, other.elts, strict=True):
             yield from _differences(*pair, padded)
@@ -108,7 +108,7 @@ def _differences(first: ast.expr, other: ast.expr, padded: Mapping[str, ast.expr
     given = padded.get(other.id, other) if isinstance(other, ast.Name) else other
     call = pad_call(given)
     if call is not None and ast.unparse(call.padded) == ast.unparse(first):
-        yield call
+        yield call.amounts
     # `return False, x` and `return True, F.pad(x, ...)`: a word for the caller on whether it was padded.
     elif not (_is_bool(first) and _is_bool(given)) and ast.unparse(first) != ast.unparse(given):
         yield None

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxpatch.decisions.ask import Site
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.constructs import Statement, code_at, construct_at, in_function, statement_at
-from onnxpatch.diagnosis.lines.execution_trace import ExecutionTrace, diverging_lines, other_numbers, trace_execution
+from onnxpatch.diagnosis.lines.execution_trace import changed_statements, trace_execution
 from onnxpatch.diagnosis.lines.exporter_lines import conditions_broken_at, own_place
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.trial import Subject, Trial
@@ -80,6 +80,7 @@ def own_line(places: Sequence[Site], unit: Unit) -> list[Site]:
     return (own or list(places))[-1:]
 
 
+Line = tuple[str, int]  # (file, number)
 _LAST = 1 << 30
 _PROBES = 6  # right ones, and as many wrong ones, at which eager is traced
 # Tracing every instruction makes eager many times slower.
@@ -215,36 +216,23 @@ def _traced(
         run = trace_execution(unit, eager, subject.probes[index].values, watched)
         if run is None or time.perf_counter() - start > _SECONDS:
             return suspects
-        for statement in _changed_statements(example, run):
+        for statement in changed_statements(example, run):
             suspect = by_statement.setdefault(statement, _Suspect(_changed_cause(statement, other_sizes), statement))
             suspect.changes_at.add(index)
             suspect.traced = True
-    return _with_order(list(by_statement.values()), example)
+    return _with_order(list(by_statement.values()), example.first_run(), example.numbers)
 
 
-def _with_order(suspects: list[_Suspect], example: ExecutionTrace) -> list[_Suspect]:
+def _with_order(suspects: list[_Suspect], first_run: Mapping[Line, int], numbers: Collection[Line]) -> list[_Suspect]:
     """Mark what was traced at every probe, and note how early each line runs."""
-    steps = enumerate(example.steps.values())
-    # Backwards: of several steps on a line the first one stays.
-    first_run = {(step.file, step.line): at for at, step in reversed(list(steps))}
     for suspect in suspects:
         statement = suspect.statement
         # A branch that changed at no probe is taken the same way everywhere; so is a number that was kept.
-        has_numbers = (statement.file, statement.start) in example.numbers
+        has_numbers = (statement.file, statement.start) in numbers
         suspect.traced = suspect.traced or (statement.branches and suspect.branches) or has_numbers
         lines = range(statement.start, statement.end + 1)
         suspect.order = min((first_run.get((statement.file, line), _LAST) for line in lines), default=_LAST)
     return suspects
-
-
-def _changed_statements(example: ExecutionTrace, run: ExecutionTrace) -> Iterator[Statement]:
-    """Statements that branch another way, or assign other numbers, than at the example."""
-    numbers = other_numbers(example, run)
-    places = [*diverging_lines(example, run), *(Site(file, line) for file, line in sorted(numbers))]
-    for place in places:
-        statement = statement_at(place.file, place.line)
-        if statement is not None:
-            yield statement
 
 
 def _changed_cause(statement: Statement, other_sizes: bool) -> Cause:

@@ -5,9 +5,9 @@ input, the graph is wrong there; a branch that both take the same way does no ha
 
     if x.shape[1] > 8:      input [1, 4]   the instruction after the `if` is that of `y = x`
         y = x[:, :8]        input [1, 9]   ... that of `y = x[:, :8]`
-    else:                   diverging_lines: the `if`
+    else:                   changed_statements: the `if`
         y = x
-    n = x.shape[1] // 2     other_numbers: [2] and [4], if this statement is watched
+    n = x.shape[1] // 2     and this, of [2] and [4], if it is watched
 
 A trace function can also cut a forward short: it raises before line k, and the local tensors there become the outputs.
 Where an error names no line, what exports when it is cut before line k, and not before line k + 1, is at fault with
@@ -31,7 +31,7 @@ from types import CodeType, FrameType
 import torch
 
 from onnxpatch.decisions.ask import Site, owner
-from onnxpatch.diagnosis.lines.constructs import Statement
+from onnxpatch.diagnosis.lines.constructs import Statement, statement_at
 from onnxpatch.diagnosis.parts.isolated_module import IsolatedModule
 from onnxpatch.diagnosis.parts.module_calls import Unit
 from onnxpatch.diagnosis.trial import Subject, Trial
@@ -55,7 +55,7 @@ class _Step:
     after: list[int] = field(default_factory=list)
 
 
-class ExecutionTrace:
+class _ExecutionTrace:
     """A trace function that records one eager run of a module's methods and of the functions that help them.
 
     steps: by code and offset, the instructions that ran. numbers: by (file, first line) of a watched statement, the
@@ -89,6 +89,11 @@ class ExecutionTrace:
             return follow if self.complete else None
 
         return follow
+
+    def first_run(self) -> dict[Key, int]:
+        """How early each line runs."""
+        # Backwards: of several steps on a line the first one stays.
+        return {(step.file, step.line): at for at, step in reversed(list(enumerate(self.steps.values())))}
 
     def _step(self, frame: FrameType) -> _Step:
         self._count += 1
@@ -130,30 +135,27 @@ def _is_number(value: object) -> bool:
 
 def trace_execution(
     unit: Unit, eager: Eager, values: Sequence[object], watched: Sequence[Statement] = ()
-) -> ExecutionTrace | None:
+) -> _ExecutionTrace | None:
     """Run a module in eager and trace it; None where the run is too long to record.
 
     values: one for each leaf of the inputs. watched: statements whose numbers are kept.
     """
-    trace = ExecutionTrace(unit, watched)
+    trace = _ExecutionTrace(unit, watched)
     with tracing_with(trace):
         eager.ask(values)
     return trace if trace.complete else None
 
 
-def diverging_lines(one: ExecutionTrace, other: ExecutionTrace) -> list[Site]:
-    """Lines after which two runs go on differently, in the order of the first run.
+def changed_statements(one: _ExecutionTrace, other: _ExecutionTrace) -> Iterator[Statement]:
+    """Statements after which two runs go on differently, in the order of the first run; then those with other numbers.
 
     A line that runs more often without going elsewhere, as in the body of a loop, does not count.
     """
     pairs = ((step, other.steps[key]) for key, step in one.steps.items() if key in other.steps)
-    return [Site(a.file, a.line) for a, b in pairs if any(x != y for x, y in zip(a.after, b.after, strict=False))]
-
-
-def other_numbers(one: ExecutionTrace, other: ExecutionTrace) -> set[Key]:
-    """Watched statements whose Python numbers differ between two runs, as (file, first line)."""
+    lines = [(a.file, a.line) for a, b in pairs if any(x != y for x, y in zip(a.after, b.after, strict=False))]
     shared = one.numbers.keys() & other.numbers.keys()
-    return {key for key in shared if one.numbers[key] != other.numbers[key]}
+    lines += sorted(key for key in shared if one.numbers[key] != other.numbers[key])
+    yield from filter(None, (statement_at(file, line) for file, line in lines))
 
 
 TraceFunction = Callable[[FrameType, str, object], "TraceFunction | None"]

@@ -32,7 +32,7 @@ from onnxpatch.diagnosis.lines.exporter_lines import (
     own_place,
 )
 from onnxpatch.diagnosis.parts.module_calls import Unit
-from onnxpatch.diagnosis.trial import CaughtError, Subject, Trial
+from onnxpatch.diagnosis.trial import Subject, Trial
 from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.onnxfile.runtime import intermediate_values
 from onnxpatch.verification.comparison import compare
@@ -75,7 +75,7 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisec
     if operator:
         return _of_operator(unit, subject, trial, exporter, operator)
     places = own_line(trial.places, unit) or line_in_text(trial.error)
-    if trial.kind == CaughtError.__name__:
+    if trial.caught:
         return cause_at(places, kinds.CAUGHT, known=True)
     if places:
         return cause_at(places, _kind_of_error(trial, exporter), known=exporter == "script")

@@ -1,4 +1,5 @@
-"""Wraps one submodule as a model of its own, with inputs recorded inside the whole model.
+"""Wraps one submodule as a model of its own, with inputs recorded inside the whole model: `record` runs every probe in
+eager, and clones inputs and outputs.
 
 A graph has tensors as inputs and outputs, a submodule may take and return anything. What varies between the recorded
 calls becomes a graph input, the rest stays a constant:
@@ -10,16 +11,17 @@ calls becomes a graph input, the rest stays a constant:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
 
 import torch
 from torch.export import Dim
 
-from onnxpatch.diagnosis.parts.module_calls import RecordedCall, Unit, Value, form_key, output_leaves
+from onnxpatch.diagnosis.parts.module_calls import Unit, Value, form_key, opened, output_leaves
 from onnxpatch.inputs.dynamic_shapes import LeafSpec
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.process import undone
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
 
@@ -28,6 +30,80 @@ T = TypeVar("T")
 
 Role = Literal["tensor", "size", "constant"]
 """What becomes of one leaf of the arguments or results."""
+
+
+@dataclass
+class _RecordedCall:
+    """One call of a unit: its inputs and outputs, cloned."""
+
+    inputs: Value
+    outputs: list[object]
+
+
+def _cloned(value: object) -> Value:
+    clone = opened(value)
+    clone.leaves = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in clone.leaves]
+    return clone
+
+
+# ------------------------------------------------------------------ recording
+def record(
+    model: torch.nn.Module, inputs: Inputs, probes: Sequence[Probe], units: Sequence[Unit]
+) -> dict[tuple[int, str], list[list[_RecordedCall]]]:
+    """Run every probe in eager; for each unit, by its key, and each probe, the calls it gets. model: not patched."""
+    found: dict[tuple[int, str], list[list[_RecordedCall]]] = {unit.key: [] for unit in units}
+    undo: list[Callable[[], object]] = []
+    with undone(lambda: [one() for one in undo]):
+        for unit in units:
+            _record_calls(unit, found[unit.key], undo)
+        eager = Eager(model, inputs)
+        for probe in probes:
+            for calls in found.values():
+                calls.append([])
+            eager.ask(probe.values)
+    return found
+
+
+def _record_calls(unit: Unit, into: list[list[_RecordedCall]], undo: list[Callable[[], object]]) -> None:
+    """Have the calls of a unit appended to the last list of `into`, and what takes the hooks out to `undo`."""
+    pending: list[Value] = []
+
+    def enter(args: object, kwargs: object) -> None:
+        pending.append(_cloned((args, kwargs)))
+
+    def leave(output: object) -> None:
+        outputs = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in output_leaves(output)]
+        into[-1].append(_RecordedCall(pending.pop(), outputs))
+
+    if unit.method != "forward":
+        _wrap_method(unit, enter, leave, undo)
+        return
+    # prepend: before hooks of the model's own, which may change the inputs.
+    undo.append(
+        unit.module.register_forward_pre_hook(lambda _m, a, k: enter(a, k), with_kwargs=True, prepend=True).remove
+    )
+    undo.append(unit.module.register_forward_hook(lambda _m, _a, o: leave(o)).remove)
+
+
+def _wrap_method(
+    unit: Unit,
+    enter: Callable[[object, object], None],
+    leave: Callable[[object], None],
+    undo: list[Callable[[], object]],
+) -> None:
+    """Record a method other than forward, which has no hooks: an instance attribute in front of it."""
+    original: Callable[..., object] = getattr(unit.module, unit.method)
+
+    def recording(*args: object, **kwargs: object) -> object:
+        enter(args, kwargs)
+        output = original(*args, **kwargs)
+        leave(output)
+        return output
+
+    # An attribute of the instance comes before the method of its class; without it the method is back.
+    attributes = vars(unit.module)
+    undo.append(lambda: attributes.pop(unit.method, None))
+    attributes[unit.method] = recording
 
 
 @dataclass
@@ -92,7 +168,7 @@ def _as_tensors(outputs: Sequence[object], roles: Sequence[Role]) -> tuple[torch
     return tuple(tensors)
 
 
-def case_of(unit: Unit, calls: Sequence[Sequence[RecordedCall]], probes: Sequence[Probe], which: int) -> Case | None:
+def case_of(unit: Unit, calls: Sequence[Sequence[_RecordedCall]], probes: Sequence[Probe], which: int) -> Case | None:
     """The case of a unit's call number `which`; None where it cannot be exported alone.
 
     That is where it takes or returns no tensor, or does not run by itself: it needs what another part has set before.
@@ -118,13 +194,13 @@ def case_of(unit: Unit, calls: Sequence[Sequence[RecordedCall]], probes: Sequenc
     return Case(unit, model, inputs, _specs(recorded_probes), recorded_probes)
 
 
-def _has_plain_tensors(call: RecordedCall) -> bool:
+def _has_plain_tensors(call: _RecordedCall) -> bool:
     """Whether all tensors are plain: a nested one can be no graph input, and would fail alone for that reason."""
     tensors = [v for v in (*call.inputs.leaves, *call.outputs) if isinstance(v, torch.Tensor)]
     return all(type(v) in (torch.Tensor, torch.nn.Parameter) and not v.is_nested for v in tensors)
 
 
-def _same_form(first: RecordedCall, other: RecordedCall) -> bool:
+def _same_form(first: _RecordedCall, other: _RecordedCall) -> bool:
     """Whether two calls have the same containers, types, dtypes and ranks, so that one graph can serve both."""
     if form_key(first.inputs.form) != form_key(other.inputs.form) or len(first.outputs) != len(other.outputs):
         return False
@@ -152,7 +228,7 @@ def _role(values: Sequence[object]) -> Role:
     return "size" if whole and len(set(values)) > 1 else "constant"
 
 
-def _same_constants(first: RecordedCall, other: RecordedCall, roles: Sequence[Role]) -> bool:
+def _same_constants(first: _RecordedCall, other: _RecordedCall, roles: Sequence[Role]) -> bool:
     pairs = zip(roles, first.inputs.leaves, other.inputs.leaves, strict=True)
     return all(_equal(a, b) for role, a, b in pairs if role == "constant")
 
@@ -165,7 +241,7 @@ def _equal(a: object, b: object) -> bool:
     return bool(a == b) if plain else type(a) is type(b)
 
 
-def _probe(call: RecordedCall, probe: Probe, roles: Sequence[Role], output_roles: Sequence[Role]) -> Probe:
+def _probe(call: _RecordedCall, probe: Probe, roles: Sequence[Role], output_roles: Sequence[Role]) -> Probe:
     values = [_as_input(r, v) for r, v in zip(roles, call.inputs.leaves, strict=True) if r != "constant"]
     return Probe(probe.label, probe.kind, probe.sizes, values, _as_tensors(call.outputs, output_roles))
 

@@ -1,7 +1,7 @@
-"""Records what each submodule is called with while a model runs in eager, so that it can be exported alone.
+"""Which module calls which while a model runs in eager, and the leaves of what is handed over.
 
 `call_tree` runs the example once and finds which module calls which; methods that one module calls on another
-(`self.decoder.embed(x)`) count as units of their own. `record` runs every probe and clones inputs and outputs.
+(`self.decoder.embed(x)`) count as units of their own.
 
     def forward(self, x):              hooks on every module:   (root) calls encoder
         x = self.encoder(x)
@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import FrameType
 from typing import Any, NamedTuple
@@ -34,7 +34,6 @@ from onnxpatch.inputs.modules import modules
 from onnxpatch.messages.user_code import is_user_frame
 from onnxpatch.process import undone
 from onnxpatch.verification.eager import Eager
-from onnxpatch.verification.probe import Probe
 
 _DEEPEST = 3  # objects inside objects: deep enough for caches of layers, and an end for those that refer to each other
 
@@ -145,14 +144,6 @@ class Unit:
 
 
 @dataclass
-class RecordedCall:
-    """One call of a unit: its inputs and outputs, cloned."""
-
-    inputs: Value
-    outputs: list[object]
-
-
-@dataclass
 class CallTree:
     """Which unit calls which while the example runs. below: by key of a unit, those it calls, by first call."""
 
@@ -161,12 +152,6 @@ class CallTree:
 
     def children(self, unit: Unit) -> list[Unit]:
         return self.below.get(unit.key, [])
-
-
-def _cloned(value: object) -> Value:
-    clone = opened(value)
-    clone.leaves = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in clone.leaves]
-    return clone
 
 
 # ------------------------------------------------------------------ which unit calls which
@@ -256,63 +241,3 @@ class _MethodWatch:
             return False
         caller = frame.f_back
         return caller is not None and caller.f_code.co_name not in _NO_UNITS
-
-
-# ------------------------------------------------------------------ recording
-def record(
-    model: torch.nn.Module, inputs: Inputs, probes: Sequence[Probe], units: Sequence[Unit]
-) -> dict[tuple[int, str], list[list[RecordedCall]]]:
-    """Run every probe in eager; for each unit, by its key, and each probe, the calls it gets. model: not patched."""
-    found: dict[tuple[int, str], list[list[RecordedCall]]] = {unit.key: [] for unit in units}
-    undo: list[Callable[[], object]] = []
-    with undone(lambda: [one() for one in undo]):
-        for unit in units:
-            _record_calls(unit, found[unit.key], undo)
-        eager = Eager(model, inputs)
-        for probe in probes:
-            for calls in found.values():
-                calls.append([])
-            eager.ask(probe.values)
-    return found
-
-
-def _record_calls(unit: Unit, into: list[list[RecordedCall]], undo: list[Callable[[], object]]) -> None:
-    """Have the calls of a unit appended to the last list of `into`, and what takes the hooks out to `undo`."""
-    pending: list[Value] = []
-
-    def enter(args: object, kwargs: object) -> None:
-        pending.append(_cloned((args, kwargs)))
-
-    def leave(output: object) -> None:
-        outputs = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in output_leaves(output)]
-        into[-1].append(RecordedCall(pending.pop(), outputs))
-
-    if unit.method != "forward":
-        _wrap_method(unit, enter, leave, undo)
-        return
-    # prepend: before hooks of the model's own, which may change the inputs.
-    undo.append(
-        unit.module.register_forward_pre_hook(lambda _m, a, k: enter(a, k), with_kwargs=True, prepend=True).remove
-    )
-    undo.append(unit.module.register_forward_hook(lambda _m, _a, o: leave(o)).remove)
-
-
-def _wrap_method(
-    unit: Unit,
-    enter: Callable[[object, object], None],
-    leave: Callable[[object], None],
-    undo: list[Callable[[], object]],
-) -> None:
-    """Record a method other than forward, which has no hooks: an instance attribute in front of it."""
-    original: Callable[..., object] = getattr(unit.module, unit.method)
-
-    def recording(*args: object, **kwargs: object) -> object:
-        enter(args, kwargs)
-        output = original(*args, **kwargs)
-        leave(output)
-        return output
-
-    # An attribute of the instance comes before the method of its class; without it the method is back.
-    attributes = vars(unit.module)
-    undo.append(lambda: attributes.pop(unit.method, None))
-    attributes[unit.method] = recording

@@ -20,8 +20,8 @@ from onnxpatch.diagnosis.lines import execution_trace
 from onnxpatch.diagnosis.lines.execution_trace import first_words
 from onnxpatch.diagnosis.lines.exporter_lines import operator_in
 from onnxpatch.diagnosis.part_export import attempt
-from onnxpatch.diagnosis.parts.isolated_module import Case, IsolatedModule, case_of
-from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit, record
+from onnxpatch.diagnosis.parts.isolated_module import Case, IsolatedModule, case_of, record
+from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit
 from onnxpatch.diagnosis.trial import Subject, Trial
 from onnxpatch.patching.registry import Registry
 from onnxpatch.results.checks import AttemptResult

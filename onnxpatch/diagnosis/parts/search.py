@@ -23,8 +23,8 @@ import torch
 
 from onnxpatch.decisions.ask import Site
 from onnxpatch.diagnosis.lines.exporter_lines import broken_conditions, operator_in, operator_nodes
-from onnxpatch.diagnosis.parts.isolated_module import Case, case_of, scriptable
-from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit, call_tree, record
+from onnxpatch.diagnosis.parts.isolated_module import Case, case_of, record, scriptable
+from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit, call_tree
 from onnxpatch.diagnosis.parts.part_trials import (
     FailingPart,
     PartTrials,

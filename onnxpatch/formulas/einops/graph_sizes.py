@@ -50,10 +50,15 @@ def total(sizes: Sequence[Size]) -> Size:
     return result
 
 
-class GraphSizes:
+def graph_sizes(writer: Writer, source: Value, given: Sequence[object]) -> _GraphSizes:
+    """The sizes of a source tensor and the given lengths, in the graph."""
+    return _GraphSizes(writer, source, given)
+
+
+class _GraphSizes:
     """The sizes of a source tensor and the given lengths, as nodes (`vector`) or as numbers (`number`)."""
 
-    def __init__(self, writer: Writer, source: Value, given: Sequence[object] = ()) -> None:
+    def __init__(self, writer: Writer, source: Value, given: Sequence[object]) -> None:
         self._writer = writer
         self._source = source
         self._given = list(given)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import torch
 
-from onnxpatch.formulas.einops.axes import Group
-from onnxpatch.formulas.einops.graph_sizes import ONE, GraphSizes, Size, total
+from onnxpatch.formulas.einops.axes import AxisPlan, Group
+from onnxpatch.formulas.einops.graph_sizes import ONE, Size, graph_sizes, total
 from onnxpatch.formulas.nodes import Value, Writer
 
 
@@ -25,14 +25,11 @@ class Layout:
 
     filled = False
 
-    def __init__(
-        self, writer: Writer, sizes: GraphSizes, value: Value, dims: Sequence[Group], axes: Sequence[Size]
-    ) -> None:
-        self.writer = writer
-        self.sizes = sizes
-        self.value = value
-        self.dims = tuple(dims)
-        self.axes = list(axes)
+    def __init__(self, writer: Writer, value: Value, plan: AxisPlan, given: Sequence[object]) -> None:
+        """The layout of the input of a plan. given: the lengths that the pattern leaves to the caller."""
+        self.writer, self.value, self.dims = writer, value, tuple(plan.inputs)
+        self.sizes = graph_sizes(writer, value, given)
+        self.axes = list(self.sizes.axes(plan))
 
     @property
     def dtype(self) -> torch.dtype:

@@ -12,9 +12,8 @@ import torch
 
 from onnxpatch.formulas.einops.arrange import arrange
 from onnxpatch.formulas.einops.axes import AxisPlan, Operation, UnplannedError, plan_axes, product, refuse
-from onnxpatch.formulas.einops.graph_sizes import GraphSizes
 from onnxpatch.formulas.einops.layout import Layout
-from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run
+from onnxpatch.formulas.nodes import Value, Writer, numbers, run
 
 REDUCTIONS = ("rearrange", "min", "max", "sum", "mean", "prod")  # scripted code uses the index
 _MOST_DIMENSIONS = 8  # einops' limit for a layer with an ellipsis
@@ -152,18 +151,12 @@ def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = (), fil
         return merge(x, plan, sizes)
 
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
-        layout = start(writer, x, plan, together(lengths, values))
+        layout = Layout(writer, x, plan, together(lengths, values))
         layout.filled = filled
         arrange(layout, plan.outputs)
         return layout.value
 
-    return run(Recipe(in_torch, in_onnx), x, *tensors)
-
-
-def start(writer: Writer, x: Value, plan: AxisPlan, given: Sequence[object]) -> Layout:
-    """The layout of the input of a plan."""
-    sizes = GraphSizes(writer, x, given)
-    return Layout(writer, sizes, x, plan.inputs, sizes.axes(plan))
+    return run((in_torch, in_onnx), x, *tensors)
 
 
 def separate(given: Sequence[object]) -> tuple[list[Any], list[torch.Tensor]]:

@@ -15,8 +15,8 @@ from onnxpatch.formulas.einops.arrange import arrange
 from onnxpatch.formulas.einops.axes import AxisPlan, Group, refuse
 from onnxpatch.formulas.einops.graph_sizes import ONE
 from onnxpatch.formulas.einops.layout import Layout, scattered
-from onnxpatch.formulas.einops.rearrange import merge, permute, separate, split, start, together
-from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run
+from onnxpatch.formulas.einops.rearrange import merge, permute, separate, split, together
+from onnxpatch.formulas.nodes import Value, Writer, numbers, run
 
 REDUCTIONS = ("min", "max", "sum", "mean", "prod", "any", "all")
 _NODES = {
@@ -50,7 +50,7 @@ def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[obje
         return merge(permute(x, [kept.index(axis) for axis in plan.order]), plan, sizes)
 
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
-        layout = start(writer, x, plan, together(lengths, values))
+        layout = Layout(writer, x, plan, together(lengths, values))
         if plan.reduced and not _pool(layout, plan, reduction):
             _reduce(layout, plan, reduction)
         arrange(layout, plan.outputs)
@@ -59,7 +59,7 @@ def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[obje
     if reduction == "mean" and plan.reduced and not x.is_floating_point():
         # The recipe would write a ReduceMean of integers, which eager refuses.
         return in_torch(x, *tensors)  # raises
-    return run(Recipe(in_torch, in_onnx), x, *tensors)
+    return run((in_torch, in_onnx), x, *tensors)
 
 
 def reduced_by(module: Any, x: torch.Tensor) -> torch.Tensor:
@@ -191,7 +191,7 @@ def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -> tor
         return merge(x, plan, sizes)
 
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
-        layout = start(writer, x, plan, together(lengths, values))
+        layout = Layout(writer, x, plan, together(lengths, values))
         bare = [tuple(axis for axis in group if axis not in plan.added) for group in plan.outputs]
         # Repeated once: axes of length 1 are put in, and nothing is copied.
         if layout.size(plan.added) == ONE:
@@ -201,7 +201,7 @@ def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -> tor
             _repeat(layout, plan, bare)
         return layout.value
 
-    return run(Recipe(in_torch, in_onnx), x, *tensors)
+    return run((in_torch, in_onnx), x, *tensors)
 
 
 def _repeat(layout: Layout, plan: AxisPlan, bare: list[Group]) -> None:

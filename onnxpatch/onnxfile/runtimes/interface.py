@@ -21,7 +21,7 @@ import torch
 from onnxpatch.errors import InputError, RunError
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, OrtValue, RunOptions
+    from onnxruntime import OrtValue
 
 Array: TypeAlias = npt.NDArray[np.generic]  # of any dtype
 # One output of a run. A tensor: bfloat16, which NumPy lacks. A list: ONNX's sequence. None: an optional that is empty.
@@ -118,34 +118,6 @@ def checked_limit(seconds: float | None) -> float | None:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise InputError(f"max_seconds={seconds!r}: give the seconds that one run of the graph may take, or None")
     return float(seconds)
-
-
-class BridgedSession:
-    """An onnxruntime session that takes float32 for bfloat16 inputs and gives torch tensors for bfloat16 outputs."""
-
-    def __init__(self, session: InferenceSession) -> None:
-        self._session = session
-        self._bfloat16_inputs = {i.name for i in session.get_inputs() if i.type == BFLOAT16_TYPE}
-
-    def run(
-        self, names: Sequence[str] | None, feed: Mapping[str, Array], options: RunOptions | None = None
-    ) -> list[Output]:
-        """As InferenceSession.run; bfloat16 outputs are torch tensors."""
-        values = {name: self._ort_value(name, array) for name, array in feed.items()}
-        return [value_of(value) for value in self._session.run_with_ort_values(names, values, options)]
-
-    def _ort_value(self, name: str, array: Array) -> OrtValue:
-        from onnxruntime import OrtValue
-
-        if name in self._bfloat16_inputs:
-            return OrtValue.ortvalue_from_numpy_with_onnx_type(_bits(array), BFLOAT16)
-        return OrtValue.ortvalue_from_numpy(array)
-
-
-def _bits(array: Array) -> Array:
-    """The bfloat16 numbers nearest to those of a float array, as uint16."""
-    narrow = torch.from_numpy(np.asarray(array, order="C")).to(torch.bfloat16)
-    return narrow.view(torch.int16).numpy().view(np.uint16)
 
 
 def value_of(value: OrtValue) -> Output:

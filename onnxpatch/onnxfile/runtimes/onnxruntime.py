@@ -14,26 +14,28 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile.graph import check_functions
 from onnxpatch.onnxfile.mapped_weights import LARGE, is_large, weigh, without_weights
 from onnxpatch.onnxfile.runtimes.interface import (
+    BFLOAT16,
     BFLOAT16_TYPE,
     Array,
-    BridgedSession,
     LoadedGraph,
     Output,
     Provider,
     Runtime,
     importable,
     stopped,
+    value_of,
 )
 from onnxpatch.process import process_lock, release, undone
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, RunOptions, SessionOptions
+    from onnxruntime import InferenceSession, OrtValue, RunOptions, SessionOptions
 
 
 CPU = ("CPUExecutionProvider",)
@@ -44,7 +46,7 @@ _RUNNING = re.compile(r"Non-zero status code returned while running (?P<op>\S+) 
 _SOURCE = re.compile(r"(?:Status Message: )?(?:/\S+:\d+ .*?\) ?(?:const )?)?(?:[^.]{,120}? was false\. )?")
 
 
-class OnnxRuntime(Runtime):
+class _OnnxRuntime(Runtime):
     """onnxruntime.InferenceSession."""
 
     name = "onnxruntime"
@@ -59,16 +61,16 @@ class OnnxRuntime(Runtime):
         # As many as torch was allowed; by itself onnxruntime takes one for each physical core.
         options.intra_op_num_threads = torch.get_num_threads()
         if isinstance(model, str) and providers is None and weigh(model) >= LARGE:
-            return InOnnxRuntime(_open_mapped(model, options))
-        return InOnnxRuntime(open_session(model, providers, options))
+            return _InOnnxRuntime(_open_mapped(model, options))
+        return _InOnnxRuntime(open_session(model, providers, options))
 
 
-class InOnnxRuntime:
-    """A session whose runs have a limit, whose errors name the node, and which takes and gives bfloat16."""
+class _InOnnxRuntime:
+    """See `limited_runs`."""
 
     def __init__(self, session: InferenceSession) -> None:
         types = {value.type for value in (*session.get_inputs(), *session.get_outputs())}
-        self._runs = _TerminatedRuns(BridgedSession(session) if BFLOAT16_TYPE in types else session)
+        self._runs = _TerminatedRuns(_BridgedSession(session) if BFLOAT16_TYPE in types else session)
 
     def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], seconds: float | None) -> list[Output]:
         try:
@@ -77,6 +79,39 @@ class InOnnxRuntime:
             raise
         except Exception as error:
             raise run_error(error) from error
+
+
+class _BridgedSession:
+    """An onnxruntime session that takes float32 for bfloat16 inputs and gives torch tensors for bfloat16 outputs."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+        self._bfloat16_inputs = {i.name for i in session.get_inputs() if i.type == BFLOAT16_TYPE}
+
+    def run(
+        self, names: Sequence[str] | None, feed: Mapping[str, Array], options: RunOptions | None = None
+    ) -> list[Output]:
+        """As InferenceSession.run; bfloat16 outputs are torch tensors."""
+        values = {name: self._ort_value(name, array) for name, array in feed.items()}
+        return [value_of(value) for value in self._session.run_with_ort_values(names, values, options)]
+
+    def _ort_value(self, name: str, array: Array) -> OrtValue:
+        from onnxruntime import OrtValue
+
+        if name in self._bfloat16_inputs:
+            return OrtValue.ortvalue_from_numpy_with_onnx_type(_bits(array), BFLOAT16)
+        return OrtValue.ortvalue_from_numpy(array)
+
+
+def _bits(array: Array) -> Array:
+    """The bfloat16 numbers nearest to those of a float array, as uint16."""
+    narrow = torch.from_numpy(np.asarray(array, order="C")).to(torch.bfloat16)
+    return narrow.view(torch.int16).numpy().view(np.uint16)
+
+
+def limited_runs(session: InferenceSession) -> LoadedGraph:
+    """A session whose runs have a limit, whose errors name the node, and which takes and gives bfloat16."""
+    return _InOnnxRuntime(session)
 
 
 def quiet_options() -> SessionOptions:
@@ -169,7 +204,7 @@ _IDLE = 1.0  # seconds that the thread stays alive after the last run
 class _TerminatedRuns:
     """A session of onnxruntime whose runs end at a limit."""
 
-    def __init__(self, session: InferenceSession | BridgedSession) -> None:
+    def __init__(self, session: InferenceSession | _BridgedSession) -> None:
         self._session = session
         self._deadlines = _Deadlines()
 
@@ -234,3 +269,6 @@ class _Deadlines:
                 ahead = [deadline - now for deadline, _ in self._pending.values() if deadline > now]
             # At most a quarter of a second: a run with a nearer deadline may begin meanwhile.
             time.sleep(max(0.001, min([_IDLE / 4, *ahead])))
+
+
+RUNTIME = _OnnxRuntime()

@@ -25,7 +25,7 @@ _SOURCE = re.compile(r"Exception from \S+:\d+: ?|(?:Check|Assertion) '.*?' faile
 _LOOPS = {"Loop", "TensorIterator"}
 
 
-class OpenVino(Runtime):
+class _OpenVino(Runtime):
     """openvino.Core, compiled for the CPU."""
 
     name = "openvino"
@@ -111,3 +111,6 @@ def run_error(error: Exception) -> RunError:
     It names no node: OpenVINO rewrites the graph first, and a node's name may be that of one that was merged into it.
     """
     return RunError(_SOURCE.sub("", " ".join(str(error)[:_LONGEST].split()))[:500].strip())
+
+
+RUNTIME = _OpenVino()

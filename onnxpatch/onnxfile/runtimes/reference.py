@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator
 
 
-class OnnxReference(Runtime):
+class _OnnxReference(Runtime):
     """onnx.reference.ReferenceEvaluator."""
 
     name = "reference"
@@ -52,3 +52,6 @@ def _to_bfloat16(array: Array) -> Array:
     import onnx
 
     return array.astype(onnx.helper.tensor_dtype_to_np_dtype(BFLOAT16))
+
+
+RUNTIME = _OnnxReference()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ROOM = 4  # times the size of a dynamic dimension in the first run is the largest that the engine is built for
 
 
-class TensorRt(Runtime):
+class _TensorRt(Runtime):
     """tensorrt.Builder and OnnxParser. A run cannot be stopped: `max_seconds` has no effect inside one."""
 
     name = "tensorrt"
@@ -130,3 +130,6 @@ def _allocator() -> object:
             self.shape = tuple(shape)
 
     return Allocator()
+
+
+RUNTIME = _TensorRt()

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.formulas.proof_cases import Computes
+from tests.layers import Computes
 
 pytestmark = pytest.mark.exports
 

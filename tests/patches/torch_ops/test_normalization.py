@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 import onnxpatch
-from onnxpatch.formulas.proof_cases import Computes
+from tests.layers import Computes
 
 pytestmark = pytest.mark.exports
 
