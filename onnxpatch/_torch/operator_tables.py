@@ -28,9 +28,11 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._subclasses import FakeTensor
 
 from onnxpatch._torch.one_export import Replaced
 from onnxpatch._torch.operator_rules import CONDITIONS, RULES, SIZED
+from onnxpatch.errors import RefusedError
 
 # OpInfo("abs", ...), UnaryUfuncInfo(\n    "sin", ...
 _ENTRY = re.compile(r"\w*Info\(\s*(?:name=)?['\"](?!_refs|Test)([\w.]+)['\"]")
@@ -131,14 +133,21 @@ _CHECKS = frozenset(
 _TAG = torch.Tag.maybe_aliasing_or_mutating
 
 
-def few_decompositions() -> contextlib.AbstractContextManager[None]:
-    """A context in which a dynamo export in this thread traces a program again only where it must."""
-    return _REPLACED.held()
+def few_decompositions(few: bool = True) -> contextlib.AbstractContextManager[None]:
+    """A context in which a dynamo export in this thread traces a program again only where it must.
+
+    few=False: always, as torch does. In both, a program that ends the process there is refused.
+    """
+    return _REPLACED.held(few)
 
 
 def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
     def decompose(program: Any, registry: Any) -> Any:
-        if not _REPLACED.here():
+        asked = _REPLACED.here()
+        # torch would read memory that such a constant does not have: a segmentation fault.
+        if asked and any(isinstance(value, FakeTensor) for value in program.constants.values()):
+            raise RefusedError("torch.export has lost the values of a tensor that is read by `.data`: use detach()")
+        if not any(asked):
             return original(program, registry)
         if not rewritten(program, registry):
             program = original(program, registry)

@@ -23,6 +23,7 @@ from torch.jit import TracerWarning  # type: ignore[attr-defined]
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
 from onnxpatch._torch.function_modes import TraceErrorRecovery
 from onnxpatch._torch.one_export import one_export, quiet_exporters
+from onnxpatch._torch.operator_tables import few_decompositions
 from onnxpatch.decisions.ask import lines_of_error, lines_of_stack
 from onnxpatch.diagnosis.trial import Condition, Subject, Trial
 from onnxpatch.errors import InputError, RunError, error_chain
@@ -127,7 +128,8 @@ def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> N
     if exporter == "dynamo":
         sizes = torch_shapes(subject.inputs, subject.specs)
         watched = watched_sizes(functools.partial(_note_condition, trial))
-        with one_export(), watched, opened_call(subject.model, subject.inputs) as call:
+        opened = opened_call(subject.model, subject.inputs)
+        with one_export(), watched, few_decompositions(False), opened as call:
             # What was captured is translated: capturing again would take as long again.
             trial.program = dynamo_export(trial.captured or subject.model, call.args, call.kwargs, sizes, opset)
         assert trial.program is not None

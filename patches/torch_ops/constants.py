@@ -12,13 +12,20 @@ from onnxpatch import exporting, op, running_model, untraced
 from onnxpatch.formulas.symbolic import function_name, keep_constant, unrecorded
 
 
-def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Sizes read off `x.data`, and values; and what is written through it."""
-    batch, length = x.data.shape
-    written = x.clone()
-    written.data[:, 0] = 5.0
-    written.data.clamp_(min=0)
-    return x.view(batch, length // 2, 2).softmax(1) * x.data.mean(1)[:, None, None], written * 2
+class _Pairs(torch.nn.Module):
+    """Sizes read off `x.data`, and values, also a parameter's; and what is written through it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.randn(2))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        batch, length = x.data.shape
+        written = x.clone()
+        written.data[:, 0] = 5.0
+        written.data.clamp_(min=0)
+        pairs = x.view(batch, length // 2, 2).softmax(1) * x.data.mean(1)[:, None, None]
+        return pairs * self.scale.data.clone(), written * 2
 
 
 @op(
@@ -26,15 +33,18 @@ def _pairs(x: Tensor) -> tuple[Tensor, Tensor]:
     name="plain-data",
     why="x.data.shape has the sizes of the example, and x.data its values: constants of the graph; what is written "
     "through it is lost. Under dynamo: Constant lifted_tensor is mutated in the forward method",
-    reason="reshaped|broadcast|relative error|is mutated|size_bytes_is_heap_allocated",
+    reason="reshaped|broadcast|relative error|is mutated|size_bytes_is_heap_allocated|use detach",
     link="https://github.com/pytorch/pytorch/issues/22097",
     tries=lambda b, n: torch.randn(b, n),
     sizes=((2, 6), (3, 8), (1, 2)),
-    case=_pairs,
+    case=_Pairs,
     unchanged=lambda x: x.detach() * 2,
 )
 def plain_data(tensor: Tensor) -> Tensor:
-    """The tensor itself, recorded. Those of weights and buffers are constants anyway, and what is written is stored."""
+    """The tensor itself, recorded. Under trace, those of weights and buffers are constants anyway, and what is written
+    is stored."""
+    if exporting() == "dynamo":
+        return tensor.detach()
     running = running_model()
     stored = running is None or any(tensor is own for own in running.tensors.values())
     return NotImplemented if stored or (tensor.requires_grad and tensor.is_leaf) else tensor

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
+from torch.onnx._internal.exporter._errors import ConversionError
 
 import onnxpatch
 import onnxpatch.exporters.dynamo as dynamo
@@ -205,6 +206,16 @@ def test_another_thread_has_torchs_own_and_everything_comes_back() -> None:
     assert not any(name.endswith("_") for name in found) and found
     assert (passes.decompose_with_registry, registration.ONNXRegistry.__dict__["from_torchlib"]) == before
     assert any("add_" in name for name in names(program))  # the other thread's program was not rewritten in place
+
+
+def test_a_parameter_read_by_data_is_refused_and_does_not_end_the_process() -> None:
+    class Reads(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.weight.data.clone()
+
+    with few_decompositions(False), pytest.raises(ConversionError) as caught:
+        torch.onnx.export(Reads(2, 2), (torch.rand(3, 2),), None, dynamo=True, verbose=False)
+    assert "use detach" in str(caught.value.__cause__)
 
 
 def names(program: Any) -> list[str]:
