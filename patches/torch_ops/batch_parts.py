@@ -43,7 +43,7 @@ _of_rows = functools.partial(
 )
 def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Gives as many rows as the example has. Each remembers its number and its tensor."""
-    if dim != 0 or input.dim() < 2 or not symbolic(input.shape[0]):
+    if dim != 0 or not input.dim() or not symbolic(input.shape[0]):
         return NotImplemented
     if exporting() == "trace":
         rows = tuple(original(input, 0))
@@ -114,11 +114,10 @@ def _images(x: Tensor, numbers: Tensor) -> Tensor:
 
 _of_parts = functools.partial(
     op,
-    reason="in 'split'",
+    reason="in 'split'|inferred a static shape",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/idefics3/modeling_idefics3.py",
-    exporters=("trace",),
     tries=lambda *numbers: (torch.randn(sum(numbers), 4, 3), torch.tensor(numbers)),
-    sizes=((1, 2), (3, 1), (1, 1)),  # two texts each time: how many parts there are is the example's
+    sizes=((1, 2), (3, 1, 2), (3,), (1, 1)),
     case=_images,
 )
 
@@ -127,7 +126,7 @@ _of_parts = functools.partial(
     "split",
     name="parts-apart",
     why="x.split(numbers.tolist()): the numbers are the example's",
-    beside=("parts-flattened", "parts-together"),
+    beside=("rows-apart", "parts-flattened", "parts-together"),
 )
 def parts_apart(
     original: Callable[..., Sequence[Tensor]], tensor: Tensor, split_size_or_sections: object, dim: int = 0
@@ -147,7 +146,7 @@ def parts_apart(
     "reshape",
     name="parts-flattened",
     why="part.reshape(-1, part.shape[-1]) of each part is that of the whole",
-    beside=("parts-apart", "parts-together"),
+    beside=("rows-apart", "parts-apart", "parts-together"),
 )
 def parts_flattened(original: Callable[..., Tensor], input: Tensor, shape: Sequence[Any]) -> Tensor:
     """Reshapes a part. If its rows stay in order, the result is marked as the same part of the reshaped whole."""
@@ -166,7 +165,7 @@ def parts_flattened(original: Callable[..., Tensor], input: Tensor, shape: Seque
     "concatenate",
     name="parts-together",
     why="torch.cat(x.split(numbers.tolist())) has as many rows as the example's numbers",
-    beside=("parts-apart", "parts-flattened"),
+    beside=("rows-apart", "parts-apart", "parts-flattened"),
 )
 def parts_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Returns the whole if all of its parts are joined in their order, along the axis of the split."""
