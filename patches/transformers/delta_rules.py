@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,11 +84,7 @@ def gated_delta_rule(
     value: Tensor,
     g: Tensor,
     beta: Tensor,
-    *,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False,
-    **others: object,
+    **options: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """query, key: (batch, length, key heads, keys); value: (batch, length, heads, values); g, beta: (batch, length,
     heads). Returns what the original does: the output like value, and the last state where it is asked for."""
@@ -95,9 +92,7 @@ def gated_delta_rule(
     if groups > 1:
         # Several heads of values share one of the keys.
         query, key = query.repeat_interleave(groups, dim=2), key.repeat_interleave(groups, dim=2)
-    return _delta_rule(
-        query, key, value, g[..., None], beta, initial_state, output_final_state, use_qk_l2norm_in_kernel
-    )
+    return kimi_delta_rule(original, query, key, value, g[..., None], beta, **options)
 
 
 @patch(
@@ -123,23 +118,10 @@ def kimi_delta_rule(
     **others: object,
 ) -> tuple[Tensor, Tensor | None]:
     """The same with g: (batch, length, heads, keys), a decay for each channel of the keys."""
-    return _delta_rule(query, key, value, g, beta, initial_state, output_final_state, use_qk_l2norm_in_kernel)
-
-
-def _delta_rule(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    decay: Tensor,
-    beta: Tensor,
-    initial: Tensor | None,
-    keeps_state: bool,
-    normalised: bool,
-) -> tuple[Tensor, Tensor | None]:
     dtype, channels = query.dtype, fixed_size(query, 3)
     # float32, and the length in front: as the original computes it, and as a Scan takes its rows.
-    query, key, value, decay, beta = (part.float().transpose(0, 1) for part in (query, key, value, decay, beta))
-    if normalised:
+    query, key, value, decay, beta = (part.float().transpose(0, 1) for part in (query, key, value, g, beta))
+    if use_qk_l2norm_in_kernel:
         query, key = _normalised(query), _normalised(key)
     if channels is not None:
         query = query * channels**-0.5
@@ -153,9 +135,9 @@ def _delta_rule(
         return state, (state * q[..., None]).sum(-2)
 
     shape = [value.shape[1], value.shape[2], key.shape[-1], value.shape[-1]]
-    first = torch.zeros(shape, device=value.device) if initial is None else initial.to(value)
+    first = torch.zeros(shape, device=value.device) if initial_state is None else initial_state.to(value)
     last, outs = onnxpatch.scan(step)(first, (query, key, value, decay, beta))
-    return outs.transpose(0, 1).to(dtype), last if keeps_state else None
+    return outs.transpose(0, 1).to(dtype), last if output_final_state else None
 
 
 def _normalised(x: Tensor) -> Tensor:
