@@ -124,7 +124,7 @@ RELIED_ON = (
     _Api("torch._C._dispatch_has_kernel_for_dispatch_key", "operator_tables", _AGAIN),
     _Api("torch._ops.HigherOrderOperator", "operator_tables", _AGAIN),
     _Api("onnxscript.rewriter.pattern.SimplePatternMatcher._match_constant", "exporters", _ROUNDED),
-    _Api("torch._ops.HigherOrderOperator", "graph_bodies", "patches of functions do not act in branches under dynamo"),
+    _Api("torch._ops.HigherOrderOperator", "function_modes", "patches of functions act in no branch under dynamo"),
     _Api(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", "exporters", "a dynamo export is one step for doctor"),
     _Api("torch._export.non_strict_utils._tensor_min_max", "one_export", _LEFT),
     _Api("torch.compiler._is_exporting_flag", "one_export", _FORKED_EXPORT),

@@ -1,7 +1,7 @@
 """`Pair`: a complex tensor in two real ones, which takes part in torch calls like a tensor, and its arithmetic.
 
     torch.view_as_complex(x) * rotation        both factors are Pairs while an exporter runs
-    Pair.__mul__ -> torch.mul of two Pairs     answered by `complex_calls`, out of the functions below
+    Pair.__mul__ -> torch.mul of two Pairs     answered by that patch, out of the functions below
 
 ONNX has no complex numbers. A Pair passes each torch call to a function registered by `answer_with`: so this file does
 not import the tables, which import it. Each function takes Pairs, tensors and Python numbers.
@@ -22,7 +22,7 @@ from onnxpatch.formulas import scans
 
 
 class _Answers:
-    """The registered functions; `complex_calls` registers them when it is imported."""
+    """The registered functions; the patch of complex numbers registers them when it is imported."""
 
     call: Callable[..., Any]
     properties: Mapping[str, Callable[[Any], Any]]

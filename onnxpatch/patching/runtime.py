@@ -39,8 +39,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.function_modes import export_error_recovery, modes_kept, torch_function_key
-from onnxpatch._torch.graph_bodies import bodies_seen_by
+from onnxpatch._torch.function_modes import bodies_seen_by, export_error_recovery, modes_kept, torch_function_key
 from onnxpatch._torch.guards import ignore_frames
 from onnxpatch.decisions import ask as asking
 from onnxpatch.decisions.ask import answering, ask

@@ -11,7 +11,7 @@ random input need show that:
     table[: x.shape[1]]            any other size
 
 So probes are made from what eager was seen to do at the example (`branch_recorder`, `size_recorder`): other data by
-`data_probes`, sizes that the forward asks about by `decided_sizes`, any other size by `size_search`. The budget is
+`data_probes`, sizes by `size_search`: those that the forward asks about, then any other. The budget is
 shared: half for data, half for sizes, and a few runs beyond it for what would otherwise stay unproven.
 """
 
@@ -35,11 +35,10 @@ from onnxpatch.verification.beyond_inputs import changes_of_a_call
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.data_changes import MAGNITUDES, scaled
 from onnxpatch.verification.data_probes import data_probes, equal
-from onnxpatch.verification.decided_sizes import decided_sizes
 from onnxpatch.verification.eager import Answer, Eager, Flatten
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
-from onnxpatch.verification.size_search import size_probes
+from onnxpatch.verification.size_search import decided_sizes, size_probes
 
 _SIZES = 8  # probes at other sizes, however many branches there are
 _LAST_QUESTIONS = 24  # for a dimension without a probe at another size

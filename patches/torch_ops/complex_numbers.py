@@ -1,23 +1,197 @@
 """Complex tensors as pairs of real ones: rotary position encodings, spectra, phases.
 
 ONNX has a complex dtype and no operators for it. While a patched model is exported, every torch call that returns or
-takes a complex tensor is computed with `Pair`s: two real tensors, the real and the imaginary part.
+takes a complex tensor is computed with `Pair`s: two real tensors, the real and the imaginary part. The tables are keyed
+by a function's name in torch.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from onnxpatch import RefusedError, op, running_model, untraced
-from onnxpatch.formulas.complex_calls import complex_call, touches_complex
+from onnxpatch.formulas import complex_pairs
+from onnxpatch.formulas.complex_pairs import (
+    Pair,
+    add,
+    complex_dtype,
+    conj,
+    cumprod,
+    div,
+    einsum,
+    equal,
+    exp,
+    log,
+    magnitude,
+    matmul,
+    mul,
+    norm,
+    ones_like,
+    polar,
+    power,
+    prod,
+    sub,
+    to,
+    type_as,
+    view_as_complex,
+    view_as_real,
+    where,
+)
 from onnxpatch.formulas.elementary import floats
 from onnxpatch.formulas.proof_cases import numbers
-from onnxpatch.formulas.symbolic import operator_of, traced_from
+from onnxpatch.formulas.symbolic import function_name, operator_of, traced_from
 
 
+def _same(a: object, *args: object, **kwargs: object) -> object:
+    return a
+
+
+PROPERTIES: dict[str, Any] = {
+    **{name: (lambda a, name=name: getattr(a.real, name)) for name in ("shape", "device", "ndim", "layout", "is_cuda")},
+    "dtype": lambda a: complex_dtype(a.real.dtype),
+    "requires_grad": lambda a: False,
+    "data": lambda a: a,
+    "T": lambda a: Pair(a.real.transpose(0, 1), a.imag.transpose(0, 1)),
+    "mT": lambda a: Pair(a.real.transpose(-1, -2), a.imag.transpose(-1, -2)),
+    "mH": lambda a: Pair(a.real.transpose(-1, -2), -a.imag.transpose(-1, -2)),
+    "H": lambda a: Pair(a.real.transpose(-1, -2), -a.imag.transpose(-1, -2)),
+}
+
+# Functions that act on the real and the imaginary part separately: moves of elements, sums.
+PARTWISE = frozenset((
+    "view", "reshape", "transpose", "permute", "swapaxes", "swapdims", "movedim", "moveaxis", "unsqueeze",
+    "squeeze", "flatten", "unflatten", "expand", "broadcast_to", "contiguous", "clone", "detach", "chunk", "split",
+    "tensor_split", "unbind", "narrow", "select", "roll", "flip", "repeat", "tile", "repeat_interleave",
+    "index_select", "gather", "take_along_dim", "cat", "concat", "concatenate", "stack", "hstack", "vstack", "sum",
+    "mean", "nansum", "cumsum", "diff", "tril", "triu", "diagonal", "neg", "negative", "positive", "zeros_like",
+    "__getitem__", "t", "cpu", "cuda", "masked_select", "rot90", "trace", "atleast_1d", "atleast_2d", "unfold",
+    "narrow_copy", "nan_to_num", "pad",
+))  # fmt: skip
+# Functions of the shape only: those of the real part.
+SHAPEWISE = frozenset((
+    "size", "dim", "numel", "stride", "nelement", "__len__", "is_contiguous", "get_device", "storage_offset",
+))  # fmt: skip
+
+OPERATIONS: dict[str, Any] = {
+    **dict.fromkeys(("add", "__add__", "__radd__"), add),
+    **dict.fromkeys(("sub", "subtract", "__sub__"), sub),
+    **dict.fromkeys(("rsub", "__rsub__"), lambda a, b: sub(b, a)),
+    **dict.fromkeys(("mul", "multiply", "__mul__", "__rmul__"), mul),
+    **dict.fromkeys(("div", "divide", "true_divide", "__div__", "__truediv__"), div),
+    **dict.fromkeys(("__rdiv__", "__rtruediv__"), lambda a, b: div(b, a)),
+    **dict.fromkeys(("matmul", "mm", "bmm", "__matmul__"), matmul),
+    "__rmatmul__": lambda a, b: matmul(b, a),
+    **dict.fromkeys(("pow", "__pow__"), power),
+    "square": lambda a: mul(a, a),
+    "reciprocal": lambda a: div(1.0, a),
+    "einsum": einsum,
+    **dict.fromkeys(("conj", "conj_physical"), conj),
+    **dict.fromkeys(("abs", "absolute", "__abs__"), magnitude),
+    "angle": complex_pairs.angle,
+    "exp": exp,
+    "log": log,
+    "cumprod": cumprod,
+    "polar": polar,
+    "complex": Pair,
+    "view_as_complex": view_as_complex,
+    "view_as_real": view_as_real,
+    **dict.fromkeys(("resolve_conj", "resolve_neg"), _same),
+    "to": to,
+    "type": to,
+    "cfloat": lambda a: to(a, torch.complex64),
+    "cdouble": lambda a: to(a, torch.complex128),
+    "type_as": type_as,
+    "where": where,
+    **dict.fromkeys(("eq", "__eq__"), equal),
+    "ones_like": ones_like,
+    "expand_as": lambda a, b: _partwise(torch.Tensor.expand_as, (Pair.of(a), Pair.of(b)), {}),
+    "view_as": lambda a, b: _partwise(torch.Tensor.view_as, (Pair.of(a), Pair.of(b)), {}),
+    **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm"), norm),
+    "is_complex": lambda a: True,
+    "is_floating_point": lambda a: False,
+    "broadcast_tensors": lambda *all: _broadcast(*all),
+    "float": lambda a: Pair.of(a).real.float(),
+    "prod": prod,
+}
+# Torch's names of what is computed with, in the order of its functions.
+_OPERANDS = (
+    "condition", "input", "self", "A", "x", "tensors", "abs", "real", "other", "exponent", "mat2", "angle", "imag",
+)  # fmt: skip
+MAKERS = frozenset(("view_as_complex", "complex", "polar", "cfloat", "cdouble"))
+"""Functions that make a complex tensor out of real ones."""
+
+
+def _broadcast(*all: object) -> list[object]:
+    shape = torch.broadcast_shapes(*(Pair.of(each).real.shape for each in all))
+    return [Pair(Pair.of(a).real.expand(shape), Pair.of(a).imag.expand(shape)) for a in all]
+
+
+def complex_call(function: Any, *args: Any, **kwargs: Any) -> object:
+    """The result of a torch function on Pairs. Raises RefusedError for one without an ONNX form."""
+    name = function_name(function)
+    operands = [key for key in _OPERANDS if key in kwargs]
+    args, kwargs = (*args, *map(kwargs.get, operands)), {k: v for k, v in kwargs.items() if k not in operands}
+    if name in OPERATIONS:
+        return OPERATIONS[name](*args, **kwargs)
+    if name in PROPERTIES:
+        return PROPERTIES[name](Pair.of(args[0]))
+    if name in ("real", "imag"):
+        return getattr(Pair.of(args[0]), name)
+    if name in SHAPEWISE:
+        return function(Pair.of(args[0]).real, *args[1:], **kwargs)
+    if name in PARTWISE:
+        return _partwise(function, args, kwargs)
+    raise RefusedError(
+        f"torch.{name} of a complex tensor has no ONNX form here; write it with real and imaginary parts"
+    )
+
+
+def _partwise(function: Any, args: Any, kwargs: Any) -> object:
+    # The call twice, once on all real parts and once on all imaginary ones.
+    real = function(*_parts(args, "real"), **{k: _parts(v, "real") for k, v in kwargs.items()})
+    imag = function(*_parts(args, "imag"), **{k: _parts(v, "imag") for k, v in kwargs.items()})
+    if isinstance(real, list | tuple):
+        return type(real)(map(Pair, real, imag)) if type(real) in (list, tuple) else tuple(map(Pair, real, imag))
+    return Pair(real, imag)
+
+
+def _parts(value: object, part: str) -> Any:
+    # Not subclasses: a named tuple cannot be made from one generator.
+    if isinstance(value, list | tuple) and type(value) in (list, tuple):
+        return type(value)(_parts(item, part) for item in value)
+    if isinstance(value, Pair) or (isinstance(value, torch.Tensor) and value.is_complex()):
+        return getattr(Pair.of(value), part)
+    return value
+
+
+def touches_complex(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    """Whether a call returns a complex tensor or takes one."""
+    name = function_name(function)
+    if name in MAKERS:
+        return True
+    # torch answers these for its own complex tensors, without an operator in the graph.
+    if name in PROPERTIES or name in SHAPEWISE:
+        return any(isinstance(value, Pair) for value in args)
+    return any(map(_holds_complex, args)) or any(map(_holds_complex, kwargs.values()))
+
+
+def _holds_complex(value: object) -> bool:
+    if isinstance(value, torch.Tensor | torch.dtype):
+        return value.is_complex() if isinstance(value, torch.Tensor) else value.is_complex
+    if isinstance(value, list | tuple):
+        return any(map(_holds_complex, value))
+    return isinstance(value, Pair | complex)
+
+
+# Importing this module is what makes Pairs work; the patch of complex numbers imports it.
+complex_pairs.answer_with(complex_call, PROPERTIES)
+
+
+# ------------------------------------------------------------------ the patches
 class _Rotary(torch.nn.Module):
     """Rotary encoding as in Llama and SAM 2, with a stored table and a computed one."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onnxpatch.formulas.searching import contained, search
+from onnxpatch.patches.torch_ops.ordering import contained, search
 from tests.formulas.forms import EXPORTERS, differences
 
 pytestmark = pytest.mark.exports

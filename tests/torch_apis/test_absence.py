@@ -179,11 +179,11 @@ BRANCHES: Callable[[], bool] = lambda: (  # noqa: E731
 SIDES: Callable[[], bool] = lambda: export(Deciding(), dynamo=True, branches=True)  # noqa: E731
 # What asks for the APIs of each file of the folder.
 EXERCISES: dict[str, list[Callable[[], bool]]] = {
-    "__init__": [DYNAMO, compiled], "function_modes": [TRACE, DYNAMO],
+    "__init__": [DYNAMO, compiled], "function_modes": [TRACE, DYNAMO, SIDES],
     "tensor_origins": [DYNAMO], "dispatch_modes": [count, count_back], "cond": [BRANCHES], "exporters": [DYNAMO],
     "one_export": [alone, TRACE], "guards": [DYNAMO], "operator_tables": [tables, named, DYNAMO],
     "signatures": [TRACE], "symbolic_sizes": [TRACE, DYNAMO, lambda: export(Growing(), dynamo=False)],
-    "fake_sizes": [BRANCHES], "graph_bodies": [SIDES],
+    "fake_sizes": [BRANCHES],
     "traced_writes": [write], "traced_nodes": [write], "script_tracing": [compiled, TRACE],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES, SIDES} & set(jobs)}

@@ -20,9 +20,9 @@ from onnxpatch.onnxfile.graph import drawing
 from onnxpatch.results.checks import Checked
 from onnxpatch.results.report import Report
 from onnxpatch.verification import runner
-from onnxpatch.verification.decided_sizes import distinguishing_sizes
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
+from onnxpatch.verification.size_search import distinguishing_sizes
 
 pytestmark = pytest.mark.exports
 
