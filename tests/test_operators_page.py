@@ -17,7 +17,7 @@ def test_the_page_is_made_of_the_answers() -> None:
 
 def test_each_function_that_is_refused_is_named_with_what_is_missing() -> None:
     asked = [one for one in read(ANSWERS).values() if one["kit"] == "kit" and one["exporter"] == "trace"]
-    first = [one for one in asked if one["sample"] == "first" and not one["dtype"]]
+    first = [one for one in asked if one["sample"] == "first" and not one["dtype"] and one["opset"] == 18]
     assert {one["entry"] for one in first if one["verdict"] == "refused"} == set(table.IMPOSSIBLE)
     assert len(table.IMPOSSIBLE) <= 40
     assert not [one["entry"] for one in first if one["verdict"] in ("wrong", "crash")]

@@ -16,15 +16,15 @@ import dis
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FrameType
 
 from onnxpatch.decisions.definitions import children
 from onnxpatch.decisions.functions_run import instructions_of, is_conditional
-from onnxpatch.decisions.if_rules.source import tree_of
+from onnxpatch.decisions.if_rules.source import at_line, ifs, is_plain, tree_of, value_in
 
 Way = tuple[int, bool]  # (offset of a jump, whether it jumped)
 _ASKING = (ast.If, ast.While, ast.IfExp, ast.Assert, ast.comprehension, ast.match_case, ast.BoolOp)
-SAYING = frozenset({"warn", "warning", "warning_once", "info", "debug", "print", "error"})
+SAYING = frozenset({"warn", "warning", "warning_once", "info", "debug", "print", "error", "critical"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,18 +134,39 @@ def _structure(test: ast.expr) -> Iterator[ast.expr]:
 
 def is_idle(body: Collection[ast.stmt]) -> bool:
     """Whether statements compute nothing of the output: they raise, warn, or pass."""
-    return all(_says(one) or isinstance(one, ast.Raise | ast.Pass) for one in body) or any(
+    return all(says(one) or isinstance(one, ast.Raise | ast.Pass) for one in body) or any(
         isinstance(one, ast.Raise) for one in body
     )
 
 
-def _says(one: ast.stmt) -> bool:
+def says(one: ast.stmt) -> bool:
+    """Whether a statement prints, logs or warns, and nothing else."""
     call = one.value if isinstance(one, ast.Expr) else None
     if isinstance(call, ast.Constant):  # a docstring, or `...`
         return True
     function = call.func if isinstance(call, ast.Call) else None
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
     return name in SAYING
+
+
+def only_says(frame: FrameType) -> bool:
+    """Whether `frame` is evaluating the test of an `if` in which it would only print, log or warn."""
+    return any(all(map(says, _run(body, frame))) for body in _told(frame))
+
+
+@at_line
+def _told(tree: ast.AST) -> Iterator[tuple[ast.expr, list[ast.stmt]]]:
+    return ((node.test, node.body) for node, _ in ifs(tree) if says(node.body[0]) or isinstance(node.body[0], ast.If))
+
+
+def _run(body: Iterable[ast.stmt], frame: FrameType) -> Iterator[ast.stmt]:
+    """The statements of a body, of an `if` on a flag in it those of the side that would run."""
+    for one in body:
+        flag = value_in(one.test, frame) if isinstance(one, ast.If) and is_plain(one.test, ast.Attribute) else None
+        if isinstance(one, ast.If) and isinstance(flag, bool):
+            yield from _run(one.body if flag else one.orelse, frame)
+        else:
+            yield one
 
 
 def _tests(test: ast.expr) -> Iterator[ast.expr]:

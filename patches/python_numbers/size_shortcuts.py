@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from onnxpatch import op
 from onnxpatch.decisions.ask import deciding_frame
+from onnxpatch.decisions.conditionals import only_says
 from onnxpatch.decisions.if_rules.computed_padding import side_that_pads
 from onnxpatch.decisions.if_rules.noop_crops import crops_back, keeps_what_is_short
 from onnxpatch.decisions.if_rules.noop_padding import crops_ends, pads_by_amounts
@@ -140,6 +141,9 @@ def right_side(frame: FrameType, asked: object) -> bool | None:
     """
     # Its body has been carried out for every size, so Python must not run it again; or it returns what the rest makes.
     if select_items(frame) or select_locals(frame) or remakes_table(frame):
+        return False
+    # Its body only warns. Under trace the answer fixes no size.
+    if isinstance(asked, torch.SymBool) and only_says(frame):
         return False
     # Its body changes nothing where the test is false.
     if pads_by_amounts(frame) or keeps_what_is_short(frame) or crops_back(frame) or sets_size_flag(frame, asked):

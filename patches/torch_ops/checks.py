@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import gc
 import itertools
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from onnxpatch import Proof, op
 from onnxpatch.decisions.ask import deciding_frame
+from onnxpatch.decisions.conditionals import says
 from onnxpatch.decisions.if_rules.source import Lines, at_line, ifs
 
 
@@ -53,23 +53,15 @@ def asserted_data(tensor: Tensor) -> bool:
 def _answers(tree: ast.AST) -> Iterator[tuple[Lines, bool]]:
     """What the bools in such a test have to be, where that can be told."""
     asserts = ((node.test, True) for node in ast.walk(tree) if isinstance(node, ast.Assert))
-    told = ((node.test, False) for node, _ in ifs(tree) if all(map(_only_tells, node.body)))
+    told = ((node.test, False) for node, _ in ifs(tree) if all(map(_ends_or_says, node.body)))
     for test, passes in itertools.chain(asserts, told):
         expected = _expected(test)
         if expected is not None:
             yield test, expected == passes
 
 
-_TELLS = re.compile(r"print|(.*\.)?\w*(log|warn)\w*\.(warn|warning|info|debug|error|critical|exception|log)", re.I)
-
-
-def _only_tells(statement: ast.stmt) -> bool:
-    """Whether a statement raises, or calls print, warnings.warn, or a method of a logger."""
-    call = statement.value if isinstance(statement, ast.Expr) else None
-    if not isinstance(call, ast.Call):
-        return isinstance(statement, ast.Raise)
-    assigns = any(isinstance(node, ast.NamedExpr) for node in ast.walk(call))
-    return not assigns and _TELLS.fullmatch(ast.unparse(call.func)) is not None
+def _ends_or_says(one: ast.stmt) -> bool:
+    return isinstance(one, ast.Raise) or says(one)
 
 
 def _expected(test: ast.expr) -> bool | None:

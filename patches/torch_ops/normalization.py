@@ -144,6 +144,23 @@ def instance_norm(
     return normal if bias is None else normal + bias.view(by_channel)
 
 
+op(
+    "nn.modules.instancenorm._InstanceNorm.forward",
+    name="instance-norm-of-any-channels",
+    why="static shape: torch's layer compares the number of channels with num_features, to warn that it is not used",
+    reason="static shape",
+    exporters=("dynamo",),
+    tries=lambda b, c: torch.randn(b, c, 6),
+    sizes=((2, 3), (3, 5), (1, 1)),
+    case=lambda: torch.nn.InstanceNorm1d(3),
+    to=lambda self, x: (
+        NotImplemented
+        if self.affine or x.dim() == self._get_no_batch_dim()
+        else self._check_input_dim(x) or self._apply_instance_norm(x)
+    ),
+)
+
+
 @op(
     "group_norm",
     why="GroupNormalization has no kernel in onnxruntime on the CPU, which runs its definition operator by operator; "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -131,3 +133,22 @@ def test_a_padded_input_is_returned_at_every_size(exporter):
     assert onnxpatch.export(
         Windowed().eval(), data[0], exporter=exporter, dynamic_shapes=shapes, data=data, attempts="asked"
     ).ok
+
+
+class Warned(nn.Module):
+    strict = False
+
+    def forward(self, x):
+        if x.shape[1] != 3:
+            if self.strict:
+                raise ValueError("made for 3")
+            warnings.warn(f"made for 3, not {x.shape[1]}", stacklevel=2)
+        return x.softmax(1)
+
+
+def test_an_if_that_only_warns_fixes_no_size(tmp_path):
+    report = onnxpatch.export(
+        Warned(), (torch.randn(2, 3),), tmp_path / "m.onnx", exporter="dynamo", attempts="asked",
+        dynamic_shapes=({0: "b", 1: "c"},),
+    )  # fmt: skip
+    assert report.ok and {check.sizes.get("c") for check in report.checks} > {3}
