@@ -1,0 +1,125 @@
+"""Convolutions with as many groups as the batch has rows: each row has filters of its own.
+
+`conv2d(x.reshape(1, batch * channels, h, w), filters, groups=batch)`, as in StyleGAN 2 and in trackers, freezes the
+batch: the number of groups is an attribute of the ONNX node, and attributes are constants. Here it is an axis of a
+product of matrices.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from onnxpatch import op
+from onnxpatch.formulas.symbolic import fixed_size, symbolic
+
+_row = functools.partial(
+    op,
+    why="ONNX export of convolution for kernel of unknown shape; Unsupported attribute type: groups=batch",
+    reason="kernel of unknown shape|Unsupported attribute type",
+    link="https://arxiv.org/abs/1912.04958",
+    tries=lambda b, h, w: (torch.randn(b, 4, h, w), torch.randn(b, 5, 4)),
+    sizes=((2, 6, 7), (3, 5, 9), (1, 4, 4)),
+)
+
+
+def _filters(style: Tensor) -> Tensor:
+    """(B, 5, 4) to (B, 5, 4, 3, 2)."""
+    return style[..., None, None] * torch.tensor([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.25]])
+
+
+def _modulated(x: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
+    batch, channels, high, wide = x.shape
+    row, filters = x.reshape(1, batch * channels, high, wide), _filters(style).reshape(-1, channels, 3, 2)
+    made = functional.conv2d(row, filters, style[..., 0].reshape(-1), (1, 2), (1, 0), groups=batch)
+    line = functional.conv1d(row[:, :, 0], filters[:, :, 0], padding=1, dilation=2, groups=batch)
+    return made.reshape(batch, 5, *made.shape[2:]), line.reshape(batch, 5, -1)
+
+
+@_row("nn.functional.conv1d", "nn.functional.conv2d", name="groups-by-size", case=_modulated)
+def convolution(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
+) -> Tensor:
+    """The windows of each group by its filters."""
+    if not symbolic(groups) or isinstance(padding, str) or input.dim() != weight.dim():
+        return NotImplemented
+    if weight.dim() == 3:  # of one axis: a map of height 1
+        step, margin, apart = ((of, _pair(one)[-1]) for of, one in ((1, stride), (0, padding), (1, dilation)))
+        return convolution(input.unsqueeze(2), weight.unsqueeze(2), bias, step, margin, apart, groups).squeeze(2)
+    kernel = _kernel(weight)
+    if not kernel:
+        return NotImplemented
+    above, left = _pair(padding)  # may be computed from a size, too
+    input = functional.pad(input, (left, left, above, above))
+    numbers = zip(input.shape[2:], _pair(stride), _spans(kernel, dilation), strict=True)
+    sizes = [(n - span) // step + 1 for n, step, span in numbers]
+    windows = functional.unfold(input, kernel, dilation, stride=stride)
+    windows = windows.reshape(input.shape[0], groups, weight.shape[1] * math.prod(kernel), -1)
+    made = weight.reshape(groups, -1, windows.shape[2]) @ windows
+    return _biased(made.reshape(input.shape[0], weight.shape[0], *sizes), bias)
+
+
+def _enlarged(x: Tensor, style: Tensor) -> Tensor:
+    batch, channels, high, wide = x.shape
+    row, filters = x.reshape(1, batch * channels, high, wide), _filters(style).transpose(1, 2).reshape(-1, 5, 3, 2)
+    made = functional.conv_transpose2d(row, filters, None, 2, 1, (0, 1), groups=batch)
+    return made.reshape(batch, 5, *made.shape[2:])
+
+
+@_row(
+    "nn.functional.conv_transpose2d",
+    name="transposed-groups-by-size",
+    case=_enlarged,
+    beside=("fold-dynamic-size", "composites"),
+)
+def transposed(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: Any = 1,
+    dilation: Any = 1,
+) -> Tensor:
+    """Each pixel of a group by its filters, laid over each other."""
+    kernel = _kernel(weight) if symbolic(groups) and input.dim() == 4 else ()
+    if not kernel:
+        return NotImplemented
+    high, wide = input.shape[2:]
+    spans = _spans(kernel, dilation)
+    numbers = zip((high, wide), _pair(stride), _pair(padding), spans, _pair(output_padding), strict=True)
+    sizes: Any = [(n - 1) * step - 2 * margin + span + more for n, step, margin, span, more in numbers]
+    pixels = input.reshape(input.shape[0], groups, -1, high * wide)
+    columns = weight.reshape(groups, pixels.shape[2], -1).transpose(1, 2) @ pixels
+    return _biased(functional.fold(columns.flatten(1, 2), sizes, kernel, dilation, padding, stride), bias)
+
+
+def _kernel(weight: Tensor) -> tuple[int, ...]:
+    """Its height and width; () where one is dynamic."""
+    sizes = fixed_size(weight, 2), fixed_size(weight, 3)
+    return tuple(size for size in sizes if size is not None) if None not in sizes else ()
+
+
+def _pair(value: Any) -> tuple[Any, Any]:
+    return (value[0], value[-1]) if isinstance(value, tuple | list) else (value, value)
+
+
+def _spans(kernel: tuple[int, ...], dilation: Any) -> list[int]:
+    """How many pixels a window reaches over."""
+    return [step * (count - 1) + 1 for step, count in zip(_pair(dilation), kernel, strict=True)]
+
+
+def _biased(made: Tensor, bias: Tensor | None) -> Tensor:
+    return made if bias is None else made + bias.reshape(-1, 1, 1)
