@@ -3,9 +3,10 @@
     y.t()[0] = 7          the graph has   v = aten::t(y); s = aten::select(v, 0, 0); aten::fill_(s, 7)
 
 torch.jit runs that graph right, since its views share memory. ONNX has no memory to share, and the TorchScript exporter
-follows a write only through slices and selected rows, straight from the tensor that owns the memory. So every other one
-is written out at the end of the forward: what is written to, then each view between, then the owner, as new values; and
-whoever reads one of them later reads the new value.
+follows a write only through slices and selected rows, straight from the tensor that owns the memory, all in one line of
+source: `v = y[:, 1:3]` and `v += 1` in the next line are lost. So every other one is written out at the end of the
+forward: what is written to, then each view between, then the owner, as new values; and whoever reads one of them later
+reads the new value.
 
 - `torch._C._get_tracing_state().graph()`, its nodes and values (`createClone`, `insertBefore`, `replaceInput`).
 - `torch._C._get_value_trace`, `torch._C._set_value_trace`: the value that a tensor of the model's output is.
@@ -147,7 +148,7 @@ class _Memory:
                 made[target.unique()] = count[owner]
                 steps = self.chain(target)
                 # It has a copy into a part of a tensor, and none into all of it.
-                if not (steps or kind != "aten::copy_") or any(s.nodes[0].kind() not in _FOLLOWED for s in steps):
+                if not (steps or kind != "aten::copy_") or not all(_followed(step.nodes[0], node) for step in steps):
                     found.add(owner)
         read(filter(None, outputs))
         return found
@@ -215,6 +216,11 @@ class _Rewritten:
         for step, old in zip(steps, before, strict=True):
             new = self._write.put_back(step, old, new, place)
             self._latest[step.parent.unique()] = count, new
+
+
+def _followed(view: Node, write: Node) -> bool:
+    """Whether the exporter finds the view when it meets the write: it looks for those of the same line of source."""
+    return view.kind() in _FOLLOWED and view.sourceRange() == write.sourceRange()
 
 
 def _tensors_read(node: Node) -> list[Value]:

@@ -62,6 +62,13 @@ def view_of_view(y: Tensor, x: Tensor) -> tuple[Tensor, ...]:
     return y, flat, part
 
 
+def next_line(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    part = y[:, 1:]
+    part += 1
+    y[..., 0].clamp_(min=0)
+    return y, y.sum(0)
+
+
 def cast(y: Tensor, x: Tensor) -> Tensor:
     y.transpose(0, 1)[0].copy_((x[:, 0] > 0).long())
     return y.to(torch.float32)
@@ -83,6 +90,7 @@ WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "expanded mask": lambda y, x: (y.transpose(1, 2).masked_fill_(x.mT > 0, 0.5), y),
     "an earlier view": earlier_view,
     "a view of a view": view_of_view,
+    "a slice of another line": next_line,
     "another dtype": cast,
     "all of a tensor": lambda y, x: (y.copy_(x * 2), y + 1),
     "one number": lambda y, x: (y.sum().unsqueeze(0).mul_(2), y),
