@@ -18,7 +18,7 @@ import torch
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure
-from onnxpatch.attempts.one_attempt import ExportContext, Failed, Proven, attempt_once
+from onnxpatch.attempts.one_attempt import ExportContext, Proven, attempt_once
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.messages.text import one_line, tell
 from onnxpatch.onnxfile.mapped_weights import bytes_beside
@@ -79,8 +79,8 @@ class AttemptLog:
             self.later_seconds += seconds
         else:
             self.first_seconds = seconds
-        outcome = made.failure if isinstance(made, Failed) else made
-        if isinstance(made, Failed):
+        outcome = made if isinstance(made, Proven) else made.failure
+        if not isinstance(made, Proven):
             self.error = self.error or made.error  # only the first: a traceback keeps graphs and tensors alive
             self.wrong += [made.wrong] if made.wrong is not None else []
         self.made.append(outcome)

@@ -86,7 +86,7 @@ class Proven:
 
 
 @dataclass(frozen=True)
-class Failed:
+class _Failed:
     """An attempt that failed. failure: the error as data. wrong: its file, if that was kept."""
 
     error: ExportError | VerificationError
@@ -122,7 +122,7 @@ def _proven(
     return report
 
 
-def attempt_once(attempt: Attempt, shared: ExportContext) -> Proven | Failed:
+def attempt_once(attempt: Attempt, shared: ExportContext) -> Proven | _Failed:
     """Make one attempt. The model is restored. Raises InputError for arguments that no attempt can use."""
     start, acting, path = time.perf_counter(), _Acting(), shared.out.another()
     exported: Exported | None = None
@@ -151,7 +151,7 @@ def attempt_once(attempt: Attempt, shared: ExportContext) -> Proven | Failed:
             wrong = Proven(attempt, exported, found, failure.patches, took)
         else:
             shutil.rmtree(path.parent, ignore_errors=True)  # it may have gigabytes, which the next attempt needs
-        return Failed(error, failure, wrong)
+        return _Failed(error, failure, wrong)
 
 
 def _hint(decisions: Decisions | None) -> str:

@@ -88,7 +88,7 @@ def updated(capture: Capture, explorer: PathExplorer, function: Function, args: 
     target = args[0] if args else None
     shown = _shown(capture, explorer, target)
     whole = target if shown is None else shown[0]
-    tensors_now = explorer.loops.updated
+    tensors_now = explorer.path.updated
     # What shows a part of a tensor that was updated since does not know the update.
     lost = isinstance(whole, torch.Tensor) and tensors_now.newest(whole) is not whole
     outer = not isinstance(whole, torch.Tensor) or explorer.recorder.is_outer(whole)
@@ -126,7 +126,7 @@ def _replace(
 ) -> torch.Tensor:
     sharing = explorer.recorder.sharing(target)
     new = _on_a_copy(capture, function, target, rest, kwargs)
-    explorer.loops.updated.note(target, new, sharing)
+    explorer.path.updated.note(target, new, sharing)
     return new
 
 

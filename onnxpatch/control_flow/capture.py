@@ -83,23 +83,23 @@ class Capture(Recording):
     def with_updates(self, values: ArgsT) -> ArgsT:
         """The arguments of a call, with what stands for the tensors that loops have updated in place."""
         for explorer in self.explorers:
-            values = explorer.loops.updated.in_call(self, values)
+            values = explorer.path.updated.in_call(self, values)
         return values
 
     def looping(self) -> PathExplorer | None:
         """The outermost explorer in which a loop on data runs now."""
-        return next((explorer for explorer in self.explorers if explorer.loops.running is not None), None)
+        return next((explorer for explorer in self.explorers if explorer.path.running is not None), None)
 
     def check_len(self, container: object) -> None:
         """Refuse `len` of a list that a loop fills: it has as many entries as rounds were run, not as the input has."""
-        for loop in (loop for explorer in self.explorers for loop in explorer.loops.all):
+        for loop in (loop for explorer in self.explorers for loop in explorer.path.loops):
             if loop.rounds_in(container) > 1:
                 raise loop.refusal("len() of a list that it fills depends on the number of rounds")
 
     def check_counter(self, tensor: torch.Tensor, use: str) -> None:
         """Refuse a loop's index as a key or as text: it is a tensor here, and an int in eager."""
         # `i + 1` is another tensor than the index: while a loop runs, every 0-d whole number may come from it.
-        looping = any(not loop.done for explorer in self.explorers for loop in explorer.loops.all)
+        looping = any(not loop.done for explorer in self.explorers for loop in explorer.path.loops)
         if id(tensor) in self.counters or (tensor.dim() == 0 and not tensor.is_floating_point() and looping):
             raise self.refusal(
                 here(),

@@ -25,7 +25,7 @@ from onnxpatch.control_flow.merging.merge import merged_slots
 from onnxpatch.control_flow.merging.output_template import Template, assembled, template_of
 from onnxpatch.control_flow.optional_outputs import mark_of
 from onnxpatch.control_flow.path_explorer import PathExplorer
-from onnxpatch.control_flow.path_tree import FinishedPath
+from onnxpatch.control_flow.path_tree import Path
 from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.decisions.ask import line_of
 from onnxpatch.decisions.functions_run import raised_on_purpose
@@ -176,7 +176,7 @@ def _merged(capture: Capture, explorer: PathExplorer, is_root: bool) -> object:
     return flattened(capture, template, merged) if is_root else _assembled(template, merged)
 
 
-def _template(capture: Capture, explorer: PathExplorer, paths: list[FinishedPath], is_root: bool) -> Template | None:
+def _template(capture: Capture, explorer: PathExplorer, paths: list[Path], is_root: bool) -> Template | None:
     """The structure that all paths share; None where the calling module has to merge them instead."""
     template = template_of([path.value for path in paths], of_root=is_root)
     if is_root and isinstance(template, str):
@@ -229,7 +229,7 @@ def _report_paths(capture: Capture, explorer: PathExplorer) -> None:
                 capture.report.dropped.append(dropped)
 
 
-def _set_attributes(capture: Capture, explorer: PathExplorer, paths: list[FinishedPath]) -> None:
+def _set_attributes(capture: Capture, explorer: PathExplorer, paths: list[Path]) -> None:
     """Set the attributes that all paths left equal. The others refuse to be used, and so does an assigned buffer."""
     for key in dict.fromkeys(key for path in paths for key in path.changed):
         values = [path.changed.get(key, explorer.attributes.before(key)) for path in paths]

@@ -25,7 +25,7 @@ import torch
 
 from onnxpatch._torch.cond import constant_answer, equates, hint_of, operations, suppressed_guards
 from onnxpatch.control_flow.loops.recorded_loop import loop_refusal
-from onnxpatch.control_flow.path_tree import FinishedPath, PathLoops, PathNode, path_summary
+from onnxpatch.control_flow.path_tree import Path, PathNode, path_summary
 from onnxpatch.control_flow.pytrees import Name
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import CallRecorder, TorchCall
@@ -50,7 +50,7 @@ class PathExplorer:
     """Explores the paths of one call of one module's forward. Decisions belong to the innermost explorer.
 
     restart: the paths so far do not count, and the search starts over. rounds: how many rounds of a loop are run.
-    loops: those of the path that runs. chosen: on this path, the entry that a number from data means in a Python list.
+    path: the one that runs. chosen: on this path, the entry that a number from data means in a Python list.
     """
 
     def __init__(self, capture: Recording, module: torch.nn.Module, call: Callable[[], object]) -> None:
@@ -105,12 +105,12 @@ class PathExplorer:
             raise loop_refusal(self.capture, self._looped, "a Python value after it depends on the number of rounds")
         return True
 
-    def _run(self) -> FinishedPath:
+    def _run(self) -> Path:
         self._begin()
-        path = FinishedPath(self.recorder.calls, self.decided_at)
+        path = self.path
         with self._equal_sizes:
             try:
-                path.value = self.loops.final_states(self._call())
+                path.value = self.path.final_states(self._call())
                 self._check_equal_sizes()
             # A refusal speaks to the user, and ends the export, not the path.
             except OnnxpatchError:
@@ -119,24 +119,23 @@ class PathExplorer:
                 # A user's `raise` or `assert` ends this path only: eager raises on such inputs too. Other errors are
                 # refused by the two checks.
                 path.error = error
-                self.loops.refuse_error(error)
+                self.path.refuse_error(error)
                 # Before the first decision eager fails so too, and a probe of a list's length is meant to fail.
                 if self.decided and not self.capture.list_lengths.probing and not raised_on_purpose(error):
                     raise self.capture.failed_path(self.module, error) from error
-        path.changed, path.loops = self.attributes.changes(), self.loops.all
+        path.changed = self.attributes.changes()
         if path.loops:
             self._looped = path.loops[-1].site
         return path
 
     def _begin(self) -> None:
         self.recorder.begin_path(self._shared)
-        self.decided_at: list[int] = []
         self.chosen: dict[Name, int] = {}
-        self.loops = PathLoops(self.capture, self.rounds)
+        self.path = Path(self.capture, self.recorder.calls, self.rounds)
         self._end = self.root
         self._equal_sizes = _EqualSizes()
 
-    def _flip(self, path: FinishedPath) -> bool:
+    def _flip(self, path: Path) -> bool:
         """Turn the last answer that is True to False; False where none is left."""
         # A decision that is answered False has both of its sides behind it.
         while self.answers and not self.answers[-1]:
@@ -161,11 +160,11 @@ class PathExplorer:
             return settled
         # A known `while` on data is answered by its loop, which decides how many rounds run: no paths fork there.
         if site in self._while_sites and condition is None:
-            return self.loops.another_round(predicate, site)
+            return self.path.another_round(predicate, site)
         # Rounds that took different paths would not be one body.
-        self.loops.refuse_branch(site)
+        self.path.refuse_branch(site)
         answer = self._answer(predicate, site, condition)
-        self.decided_at.append(len(self.recorder.calls))
+        self.path.decided_at.append(len(self.recorder.calls))
         # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.
         # A number from data has no value at the example.
         of_data = condition is not None and hint_of(condition) is None
@@ -177,7 +176,7 @@ class PathExplorer:
         return answer
 
     def _answer(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None) -> bool:
-        depth, node = len(self.decided_at), self._end
+        depth, node = len(self.path.decided_at), self._end
         # The first path that comes here gives the predicate. Later ones have the same tensor, or compute an equal one.
         if node.predicate is None:
             node.predicate, node.site = predicate, site
@@ -234,7 +233,7 @@ class PathExplorer:
 
     def in_call(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
         """The arguments of a call, with the results of the loops of this path that ended before it."""
-        return self.loops.in_call(function, args, kwargs)
+        return self.path.in_call(function, args, kwargs)
 
     def append(self, call: TorchCall) -> None:
         """Record a call that ran."""
@@ -242,7 +241,7 @@ class PathExplorer:
         self.recorder.append(call)
         if call.mutates:
             # Nothing is shared yet while the first path has not decided anything: no need to start over.
-            self.restart |= could_share and bool(self.decided_at or self.paths)
+            self.restart |= could_share and bool(self.path.decided_at or self.paths)
             # The numbers that indexed lists may have changed in place: decide them anew.
             self.chosen.clear()
 

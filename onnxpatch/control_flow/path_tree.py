@@ -1,8 +1,8 @@
 """The tree of paths through one forward: a node for each decision, a leaf for each way the forward ended.
 
     if x.sum() > 0:             PathNode(predicate=sum > 0)
-        y = x * 2                 True:  PathNode(end=FinishedPath(calls=[sum, gt, mul], value=y))
-    else:                         False: PathNode(end=FinishedPath(calls=[sum, gt, neg], value=y))
+        y = x * 2                 True:  PathNode(end=Path(calls=[sum, gt, mul], value=y))
+    else:                         False: PathNode(end=Path(calls=[sum, gt, neg], value=y))
         y = -x
     return y
 
@@ -35,22 +35,6 @@ from onnxpatch.patching.forward_state import Key
 
 
 @dataclass(eq=False)
-class FinishedPath:
-    """One run of the forward to its end.
-
-    decided_at: for each decision, how many calls were made before it. changed: module attributes that the run set.
-    Either `value` is what the forward returned, or `error` what it raised.
-    """
-
-    calls: list[TorchCall]
-    decided_at: list[int]
-    value: object = None
-    error: Exception | None = None
-    changed: dict[Key, object] = field(default_factory=dict)
-    loops: list[Loop] = field(default_factory=list)
-
-
-@dataclass(eq=False)
 class PathNode:
     """A decision with its two outcomes in `children`, by answer; or the end of a path.
 
@@ -61,9 +45,9 @@ class PathNode:
     site: Site | None = None
     on_sizes: bool = False
     children: dict[bool, PathNode] = field(default_factory=dict)
-    end: FinishedPath | None = None
+    end: Path | None = None
 
-    def finished(self) -> Iterator[FinishedPath]:
+    def finished(self) -> Iterator[Path]:
         """The paths below that returned; those that raised are left out."""
         if self.end is not None:
             if self.end.error is None:
@@ -77,7 +61,7 @@ class PathNode:
         """Whether any path below returns."""
         return next(self.finished(), None) is not None
 
-    def first(self) -> FinishedPath:
+    def first(self) -> Path:
         """The first path below, whether it returned or raised."""
         return self.end if self.end is not None else next(iter(self.children.values())).first()
 
@@ -95,7 +79,7 @@ class PathNode:
             yield from child.nodes()
 
 
-def path_summary(path: FinishedPath) -> list[tuple[str, object]]:
+def path_summary(path: Path) -> list[tuple[str, object]]:
     """The calls outside loops with their plain arguments, and the returned value: equal for paths that do the same."""
     # Calls inside rounds do not count: one of the two paths that are compared has a round more.
     in_rounds = {id(call) for loop in path.loops for calls in loop.rounds for call in calls}
@@ -112,29 +96,38 @@ ArgsT = TypeVar("ArgsT")
 KwargsT = TypeVar("KwargsT")
 
 
-class PathLoops:
-    """The loops of one path, in the order in which they began. rounds: how many rounds each of them runs."""
+class Path:
+    """One run of the forward.
 
-    def __init__(self, capture: Recording, rounds: int) -> None:
-        self.capture, self.rounds = capture, rounds
-        self.all: list[Loop] = []
+    calls: the torch calls so far. decided_at: for each decision, how many calls were made before it. Of a run that has
+    ended, either `value` is what the forward returned, or `error` what it raised; changed: module attributes that it
+    set. loops: in the order in which they began, each of which runs this many `rounds`.
+    """
+
+    def __init__(self, capture: Recording, calls: list[TorchCall], rounds: int) -> None:
+        self.capture, self.calls, self.rounds = capture, calls, rounds
+        self.decided_at: list[int] = []
+        self.value: object = None
+        self.error: Exception | None = None
+        self.changed: dict[Key, object] = {}
+        self.loops: list[Loop] = []
         self.updated = _UpdatedTensors()
 
     @property
     def running(self) -> Loop | None:
         """The loop whose rounds are running now, or None."""
-        return self.all[-1] if self.all and not self.all[-1].done else None
+        return self.loops[-1] if self.loops and not self.loops[-1].done else None
 
     def open(self, loop: Loop) -> None:
         """Register a loop whose first round is about to run."""
         # One recorder notes the calls of a path: those of the inner rounds would be part of the outer ones.
         if self.running is not None:
             raise loop.refusal("it runs inside another such loop, or interleaved with one")
-        self.all.append(loop)
+        self.loops.append(loop)
 
     def close(self, loop: Loop) -> None:
         """Compare the rounds of a loop whose last round is over."""
-        if self.all[-1] is not loop:
+        if self.loops[-1] is not loop:
             raise loop.refusal("it runs interleaved with another such loop")
         loop.finish()
 
@@ -168,22 +161,22 @@ class PathLoops:
 
     def in_call(self, function: object, args: ArgsT, kwargs: KwargsT) -> tuple[ArgsT, KwargsT]:
         """The arguments of a call, with the results of finished loops in place of tensors that single rounds made."""
-        for loop in self.all:
+        for loop in self.loops:
             if loop.done:
                 args, kwargs = loop.in_call(function, args, kwargs)
         return args, kwargs
 
     def final_states(self, value: object) -> object:
         """What the forward returned, with the final states of its loops."""
-        if not self.all:
+        if not self.loops:
             return value
         if self.running is not None:
             raise self.running.refusal("break or return leaves it before its last round")
         # As for the root, since what a forward returns may have None in it.
         template = Template([value], of_root=True)
         results = {id(slot): slot.values[0] for slot in template.slots}
-        results = self.updated.in_call(self.capture, results, self.all[-1].site)
-        for loop in self.all:
+        results = self.updated.in_call(self.capture, results, self.loops[-1].site)
+        for loop in self.loops:
             results = {slot: loop.final(leaf) for slot, leaf in results.items()}
         return assembled(template.structure, results)
 

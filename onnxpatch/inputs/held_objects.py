@@ -38,15 +38,15 @@ def copied(value: object) -> object:
         return value.detach().clone()
     if isinstance(value, _PLAIN):
         return value
-    held = HeldObjects([value])
+    held, restore = objects_held([value])
     # copy.deepcopy refuses tensors in the middle of an autograd graph.
-    known = {id(one): one.detach().clone() for one in held.tensors if one.requires_grad and not one.is_leaf}
+    known = {id(one): one.detach().clone() for one in held if one.requires_grad and not one.is_leaf}
     try:
         with torch.no_grad():
             return copy.deepcopy(value, known)
     except Exception:  # a lock, a file: whatever the object's classes raise
         # A method of the user's that copying called may have changed the object before another one failed.
-        held.restore()
+        restore()
         return value
 
 
@@ -56,14 +56,21 @@ def each(change: Callable[[Any], Any], values: Iterable[object]) -> list[Any]:
     return [known[id(one)] if id(one) in known else known.setdefault(id(one), change(one)) for one in values]
 
 
-class HeldObjects:
-    """The contents of some objects, and of everything that they refer to, at this moment.
+def objects_held(
+    roots: Iterable[object], apart: Iterable[object] = ()
+) -> tuple[list[torch.Tensor], Callable[[], None]]:
+    """(the tensors in some objects and in all that they refer to, what puts back the contents of all others).
 
-    tensors: the tensors among them. Their values are not copied.
+    apart: objects whose attributes somebody else puts back; their slots are kept all the same.
     """
+    held = _HeldObjects(roots, apart)
+    return held.tensors, held.restore
 
-    def __init__(self, roots: Iterable[object], apart: Iterable[object] = ()) -> None:
-        """apart: objects whose attributes somebody else puts back; their slots are kept all the same."""
+
+class _HeldObjects:
+    """See `objects_held`. The values of tensors are not copied."""
+
+    def __init__(self, roots: Iterable[object], apart: Iterable[object]) -> None:
         self.tensors: list[torch.Tensor] = []
         attributes: list[Any] = []
         containers: list[Any] = []

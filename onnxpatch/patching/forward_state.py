@@ -23,7 +23,7 @@ import torch
 from onnxpatch._torch import assigned_in_compiled
 from onnxpatch._torch.dispatch_modes import count_writes, storage_key, writes_seen
 from onnxpatch._torch.function_modes import modes_kept, unseen
-from onnxpatch.inputs.held_objects import MISSING, HeldObjects, containers_held
+from onnxpatch.inputs.held_objects import MISSING, containers_held, objects_held
 from onnxpatch.process import Shared, undone
 
 __all__ = ["MISSING", "Bindings", "Key", "Snapshot", "restore_training"]
@@ -158,8 +158,8 @@ class Snapshot:
         self._bindings = Bindings(model)
         modules = self._bindings.modules
         values = (value for attributes in self._bindings.attributes for value in attributes.values())
-        self._objects = HeldObjects([*values, *others], apart=modules)
-        self._tensors = _TensorContents(model, self._objects.tensors)
+        held, self._restore_objects = objects_held([*values, *others], apart=modules)
+        self._tensors = _TensorContents(model, held)
 
     def watched(self) -> AbstractContextManager[object]:
         """A context in which large tensors are copied before they are written, so that `restore` can put them back."""
@@ -169,7 +169,7 @@ class Snapshot:
         """Put attributes, objects and tensors back."""
         with unseen():  # function modes that record a forward must not record this
             self._bindings.restore()
-            self._objects.restore()
+            self._restore_objects()
             self._tensors.restore()
 
     def changed(self) -> list[str]:

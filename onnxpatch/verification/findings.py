@@ -59,7 +59,7 @@ def specialized(
 
 
 def dropped_guards(
-    graph: Graph, checks: Sequence[Checked], probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]
+    graph: Graph, checks: Sequence[Checked], probes: Sequence[Probe], broken: Sequence[Broken]
 ) -> list[DroppedGuard]:
     """The conditions that a probe breaks, each with what the graph does at that probe. Probes not run are left out."""
     status = dict(zip(probes, checks, strict=False))
@@ -85,7 +85,7 @@ def _moved(example: Probe, probe: Probe) -> str:
     return ", ".join(name for name, size in probe.sizes.items() if example.sizes.get(name) != size)
 
 
-def _dropped(guard: Guard, probe: Probe, check: Checked, graph: Graph, blamed: bool) -> DroppedGuard:
+def _dropped(guard: _Guard, probe: Probe, check: Checked, graph: Graph, blamed: bool) -> DroppedGuard:
     """blamed: this condition is the cause, not another one (an equality) that the probe breaks as well."""
     node = next((n for n in graph.proto.graph.node if check.node and n.name == check.node), None)
     source = guard.source or (source_line(node) if node is not None else "")
@@ -212,7 +212,7 @@ _WIDTH = {1: 200, 2: 48, 3: 10}  # by the number of dimensions in a guard: sizes
 
 
 @dataclass(frozen=True)
-class Guard:
+class _Guard:
     """One condition: its text, the dimensions in it, and a compiled function of their sizes."""
 
     expression: str
@@ -233,7 +233,11 @@ class Guard:
         return compiled_condition(self.condition, [symbol for symbol, _ in self.symbols])
 
 
-def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> list[Guard]:
+Broken = tuple[_Guard, Probe]
+"""A condition that was relied on, and a probe at which it does not hold."""
+
+
+def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> list[_Guard]:
     """The conditions on the declared dimensions, without those that are true at every size."""
     places, conditions = size_conditions(exported)
     tensors = inputs.graph_leaves("dynamo")
@@ -253,7 +257,7 @@ def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> l
         # One with a number from data, or an axis that was not declared, cannot be evaluated at sizes.
         if symbols and len(symbols) == len(condition.free_symbols):
             text = _renamed(condition, symbols)
-            found.append(Guard(text, tuple(name for _, name in symbols), condition, symbols, source))
+            found.append(_Guard(text, tuple(name for _, name in symbols), condition, symbols, source))
     return found
 
 
@@ -276,9 +280,9 @@ def _renamed(condition: Any, symbols: Sequence[tuple[Any, str]]) -> str:
     return _QUOTIENT.sub(r"\1/\2", text)
 
 
-def breaking_probes(guards: Sequence[Guard], search: Oracle, most: int = 6) -> list[tuple[Guard, Probe]]:
+def breaking_probes(guards: Sequence[_Guard], search: Oracle, most: int = 6) -> list[Broken]:
     """For each guard a probe that breaks it and that eager accepts, near the example if possible."""
-    found: list[tuple[Guard, Probe]] = []
+    found: list[Broken] = []
     accepted = search.accepted()
     for guard in guards[:_MOST_GUARDS]:
         tried = [*accepted, *(probe for _, probe in found)]
@@ -292,7 +296,7 @@ def breaking_probes(guards: Sequence[Guard], search: Oracle, most: int = 6) -> l
     return found
 
 
-def _breaking(guard: Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
+def _breaking(guard: _Guard, search: Oracle, tries: int = 5) -> Iterator[Probe]:
     """Probes at sizes that break the guard and that eager accepts, those nearest to the example first."""
     dims = {dim.name: dim for dim in search.dims}
     mine = [dims[name] for name in guard.dimensions]

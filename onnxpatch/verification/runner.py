@@ -23,7 +23,7 @@ from onnxpatch.verification.beyond_inputs import beyond_inputs
 from onnxpatch.verification.comparison import TOLERANCE, compare_all
 from onnxpatch.verification.eager import Eager, tells
 from onnxpatch.verification.findings import (
-    Guard,
+    Broken,
     breaking_probes,
     dropped_guards,
     guards_of,
@@ -129,7 +129,7 @@ def _in_runtime(
     reference: Reference,
     made: Report,
     probes: Sequence[Probe],
-    broken: Sequence[tuple[Guard, Probe]],
+    broken: Sequence[Broken],
     fixed: Collection[str],
     progress: Progress | None,
 ) -> Report:
@@ -213,7 +213,7 @@ def _joined(reports: Sequence[Report]) -> Report:
     )
 
 
-def _in_order(probes: Sequence[Probe], broken: Sequence[tuple[Guard, Probe]]) -> list[Probe]:
+def _in_order(probes: Sequence[Probe], broken: Sequence[Broken]) -> list[Probe]:
     """The example, one probe at other sizes, then the rest: so a short max_seconds still gives a verdict."""
     sized = [probe for probe in probes if probe.kind == "size"][:1]
     ordered = (*probes[:1], *sized, *probes[1:_FIRST], *(probe for _, probe in broken), *probes[_FIRST:])

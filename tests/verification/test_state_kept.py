@@ -14,7 +14,7 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch._torch.dispatch_modes import writes_seen
-from onnxpatch.inputs.held_objects import HeldObjects, copied
+from onnxpatch.inputs.held_objects import copied, objects_held
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.forward_state import Snapshot, _TensorContents
 from onnxpatch.verification.eager import Eager
@@ -192,10 +192,10 @@ class Locked:
 def test_what_cannot_be_copied_is_put_back():
     one = Locked()
     assert copied(one) is one
-    held = HeldObjects([one])
+    _, restore = objects_held([one])
     one.items.append(2)
     one.more = 3
-    held.restore()
+    restore()
     assert one.items == [1] and not hasattr(one, "more")
 
 

@@ -62,7 +62,7 @@ def _few_rows(capture: Capture, rows: torch.Tensor, counts: bool, taker: _Taker)
     """As many rows as are needed to see what the loop does; the loop is compared when they are used up."""
     explorer = capture.explorers[-1]
     loop = Loop(capture, rows)
-    explorer.loops.open(loop)
+    explorer.path.open(loop)
     for _ in range(explorer.rounds):
         if not taker.takes_all():
             raise loop.refusal(_STOPS_EARLY)
@@ -73,7 +73,7 @@ def _few_rows(capture: Capture, rows: torch.Tensor, counts: bool, taker: _Taker)
         loop.begin(row)
         yield row
         loop.end()
-    explorer.loops.close(loop)
+    explorer.path.close(loop)
 
 
 class _Taker:

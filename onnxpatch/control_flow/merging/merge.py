@@ -30,7 +30,7 @@ from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.flat_outputs import Merged, Operand, conditional, multiply_adds, select
 from onnxpatch.control_flow.merging.output_template import Slot
 from onnxpatch.control_flow.merging.shapes import has_hint, same_shape, varying_dim
-from onnxpatch.control_flow.path_tree import FinishedPath, PathNode
+from onnxpatch.control_flow.path_tree import Path, PathNode
 from onnxpatch.control_flow.pytrees import Name, full_scalar, names_in, tensors
 from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall, names_made, pruned
 
@@ -87,7 +87,7 @@ class _CallPlan:
         self.free[id(node)] = needed - names_made(self.kept[id(node)])
         return set(self.free[id(node)])
 
-    def _needed_at_end(self, path: FinishedPath) -> set[Name]:
+    def _needed_at_end(self, path: Path) -> set[Name]:
         number = self.position.get(id(path))
         if number is None:  # the path raised
             return set()
@@ -160,7 +160,7 @@ class _BranchMerger:
         fills = [self.capture.outputs.sentinel(slot.present)[1] for slot in self._slots]
         return [select(predicate, a, b, slot, f) for a, b, slot, f in zip(*sides, self._slots, fills, strict=True)]
 
-    def _at_end(self, path: FinishedPath, binding: Rebinding) -> list[Merged]:
+    def _at_end(self, path: Path, binding: Rebinding) -> list[Merged]:
         number = self._plan.position[id(path)]
         merged: list[Merged] = []
         for slot in self._slots:

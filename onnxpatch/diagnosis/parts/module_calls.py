@@ -22,7 +22,7 @@ import contextlib
 import copy
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -143,22 +143,15 @@ class Unit:
         return path if self.method == "forward" else f"{path}.{self.method}()"
 
 
-@dataclass
-class CallTree:
-    """Which unit calls which while the example runs. below: by key of a unit, those it calls, by first call."""
-
-    root: Unit
-    below: dict[tuple[int, str], list[Unit]] = field(default_factory=dict)
-
-    def children(self, unit: Unit) -> list[Unit]:
-        return self.below.get(unit.key, [])
+CallTree = dict[tuple[int, str], list[Unit]]
+"""Which unit calls which while the example runs: by key of a unit, those it calls, by first call."""
 
 
 # ------------------------------------------------------------------ which unit calls which
 def call_tree(model: torch.nn.Module, inputs: Inputs) -> CallTree:
     """Run the example once in eager, and return which unit calls which."""
     root = Unit("", model)
-    tree, stack = CallTree(root), [root]
+    tree, stack = CallTree(), [root]
     # Reversed, so that a module under two names gets the first one, as in named_modules().
     paths = {id(module): path for path, module in reversed(list(modules(model)))}
     with _hooked(model, root, tree, stack):
@@ -173,7 +166,7 @@ def call_tree(model: torch.nn.Module, inputs: Inputs) -> CallTree:
 
 
 def _add(tree: CallTree, parent: Unit, child: Unit) -> None:
-    known = tree.below.setdefault(parent.key, [])
+    known = tree.setdefault(parent.key, [])
     if all(unit.key != child.key for unit in known) and parent.key != child.key:
         known.append(child)
 

@@ -59,7 +59,7 @@ def part_subject(case: Case, parent: Trial, loose: bool = False) -> Subject:
 
 def plain_layer(unit: Unit, tree: CallTree) -> bool:
     """Whether a unit is one of torch's own layers that calls no other module."""
-    return type(unit.module).__module__.startswith("torch.nn.modules") and not tree.children(unit)
+    return type(unit.module).__module__.startswith("torch.nn.modules") and not tree.get(unit.key)
 
 
 Args = tuple[object, ...]

@@ -59,7 +59,11 @@ class Search(PartTrials):
             return []
         self.tree = call_tree(self.root.model, self.root.inputs)
         # The cheapest search first.
-        parts = self._from_pointed() or self._from_below() or self._descend(self.tree.root, self.root, self.whole)
+        parts = (
+            self._from_pointed()
+            or self._from_below()
+            or self._descend(Unit("", self.root.model), self.root, self.whole)
+        )
         for part in parts:
             if part.subject is self.root and self.exporter != "dynamo" and leaves_defaults(self):
                 part.wrapped_is_right = right_when_wrapped(self)
@@ -143,7 +147,7 @@ class Search(PartTrials):
         found: what has failed on this level so far, to leave out unlikely parts from then on.
         """
         assert self.tree is not None
-        children = sorted(self.tree.children(unit), key=lambda child: self._rank(child, trial))
+        children = sorted(self.tree.get(unit.key, ()), key=lambda child: self._rank(child, trial))
         if not children:
             return
         # One level at a time: clones of the inputs of all modules would not fit into memory.
@@ -225,7 +229,8 @@ def _in_order(search: PartTrials) -> list[Unit]:
     """Units from the smallest up, those that the error names first; torch's own plain layers are left out."""
     tree = search.tree
     assert tree is not None
-    units = {unit.key: unit for children in tree.below.values() for unit in children if unit.key != tree.root.key}
+    root = Unit("", search.root.model)
+    units = {unit.key: unit for children in tree.values() for unit in children if unit.key != root.key}
     suspected = {unit.key for unit in named_parts(tree, search.whole, search.root)}
     size = {key: len(_units_within(tree, unit)) for key, unit in units.items()}
     parts = [unit for unit in units.values() if not plain_layer(unit, tree)]
@@ -237,7 +242,7 @@ def _units_within(tree: CallTree, unit: Unit) -> dict[Key, Unit]:
     found = {unit.key: unit}
     pending = [unit]
     while pending:
-        for child in tree.children(pending.pop()):
+        for child in tree.get(pending.pop().key, ()):
             if child.key not in found:
                 found[child.key] = child
                 pending.append(child)
@@ -250,12 +255,12 @@ def named_parts(tree: CallTree, trial: Trial, subject: Subject) -> list[Unit]:
     Named are: the module that calls the operator in the error, the module whose line raised it, and modules with a
     condition on sizes that is false where the graph is wrong (of an export that did not end: false at any probe).
     """
-    known = {unit.key: unit for units in tree.below.values() for unit in units}
-    found = (unit for unit in _named(tree, known, trial, subject) if unit.key != tree.root.key)
+    known = {unit.key: unit for units in tree.values() for unit in units}
+    found = (unit for unit in _named(known, trial, subject) if unit.key != Unit("", subject.model).key)
     return list(dict.fromkeys(found))
 
 
-def _named(tree: CallTree, known: dict[tuple[int, str], Unit], trial: Trial, subject: Subject) -> Iterator[Unit]:
+def _named(known: dict[tuple[int, str], Unit], trial: Trial, subject: Subject) -> Iterator[Unit]:
     refused = list(_from_error(known, trial)) if trial.status in ("refused", "slow") else []
     yield from refused
     # An error that names a module is better evidence than a condition that is false somewhere.
