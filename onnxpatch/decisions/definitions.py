@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,40 +36,25 @@ class _Definition:
     replaces: bool = True
 
 
-class Scopes:
-    """The functions and comprehensions around an expression, as far as they give names their values."""
+def binding(
+    node: ast.AST, name: str, parents: Parents, defined: Callable[[ast.AST], dict[str, list[_Definition]]]
+) -> tuple[ast.AST | None, Sequence[_Definition]]:
+    """(the function that gives a name its value where `node` reads it, the definitions that it may be from).
 
-    def __init__(self) -> None:
-        self._definitions: dict[ast.AST, dict[str, list[_Definition]]] = {}
-        self._bindings: dict[tuple[ast.AST, str], tuple[ast.AST | None, Sequence[_Definition]]] = {}
-
-    def definitions(self, scope: ast.AST) -> dict[str, list[_Definition]]:
-        """What `definitions` finds, read once."""
-        if scope not in self._definitions:
-            self._definitions[scope] = definitions(scope)
-        return self._definitions[scope]
-
-    def binding(self, node: ast.AST, name: str, parents: Parents) -> tuple[ast.AST | None, Sequence[_Definition]]:
-        """(the function that gives a name its value where `node` reads it, the definitions that it may be from).
-
-        (the `for` part, ()) of a comprehension's own name; (None, ()) where no function around assigns it.
-        """
-        if (node, name) not in self._bindings:
-            self._bindings[node, name] = self._bound(node, name, parents)
-        return self._bindings[node, name]
-
-    def _bound(self, node: ast.AST, name: str, parents: Parents) -> tuple[ast.AST | None, Sequence[_Definition]]:
-        trail, scope = [node], parents.get(node)
-        while scope is not None:
-            if isinstance(scope, _COMPREHENSIONS):
-                made = [part for part in _made_before(scope.generators, trail) if binds(part.target, name)]
-                if made:
-                    return made[-1], ()
-            elif isinstance(scope, SCOPES) and name in (defined := self.definitions(scope)):
-                return scope, reaching(node, defined[name], scope, parents)
-            trail.append(scope)
-            scope = parents.get(scope)
-        return None, ()
+    (the `for` part, ()) of a comprehension's own name; (None, ()) where no function around assigns it. defined: what
+    `definitions` finds, the same objects each time.
+    """
+    trail, scope = [node], parents.get(node)
+    while scope is not None:
+        if isinstance(scope, _COMPREHENSIONS):
+            made = [part for part in _made_before(scope.generators, trail) if binds(part.target, name)]
+            if made:
+                return made[-1], ()
+        elif isinstance(scope, SCOPES) and name in (known := defined(scope)):
+            return scope, reaching(node, known[name], scope, parents)
+        trail.append(scope)
+        scope = parents.get(scope)
+    return None, ()
 
 
 def _made_before(generators: Sequence[ast.comprehension], trail: Sequence[ast.AST]) -> Sequence[ast.comprehension]:

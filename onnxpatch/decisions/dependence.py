@@ -14,21 +14,23 @@ recursion end.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from onnxpatch.decisions.code_run import CodeRun, handed_over
-from onnxpatch.decisions.definitions import How, Scopes
+from onnxpatch.decisions.definitions import How, binding, definitions
 from onnxpatch.decisions.expression_levels import (
     ANY,
     FIXED,
     HELD,
     NUMBER,
     TENSOR,
-    Expressions,
     element,
+    expression_level,
     held,
     lowered,
+    may_turn,
     merged,
     of_kinds,
 )
@@ -54,7 +56,8 @@ class Dependence:
     ) -> None:
         self.run, self.answers, self.tested = run, answers, tested
         self._attributes = attributes
-        self._scopes = Scopes()
+        self._defined = functools.cache(definitions)
+        self._bindings: dict[tuple[ast.AST, str], tuple[ast.AST | None, Sequence[Any]]] = {}
         self._known: dict[Key, int] = {}
         self._readers: dict[Key, set[Key]] = {}
         self._waiting: list[Key] = []
@@ -98,14 +101,14 @@ class Dependence:
 
     def level(self, one: Function, node: ast.AST | None) -> int:
         """The level of an expression in a function."""
-        return Expressions(self, one).level(node) if node is not None else FIXED
+        return expression_level(self, one, node) if node is not None else FIXED
 
     def turns(self, one: Function, test: ast.expr) -> bool:
         """Whether an input can turn a condition, as far as is known yet."""
         return bool(self._read(("test", one, test)))
 
     def _of_test(self, one: Function, test: ast.expr) -> int:
-        return int(not self.settled(one, test) and Expressions(self, one).truth(test))
+        return int(not self.settled(one, test) and may_turn(self, one, test))
 
     def settled(self, one: Function, test: ast.expr) -> list[ast.BoolOp]:
         """The `a and b and c` that gave a name the only answer that it can have, since c is fixed; [] elsewhere.
@@ -115,11 +118,7 @@ class Dependence:
         answers = self.answers.get(test, ())
         if len(answers) != 1 or not isinstance(test, ast.Name):
             return []
-        made = [
-            place
-            for place in self._scopes.binding(test, test.id, self._parents(one))[1]
-            if self.run.ran(one, place.statement)
-        ]
+        made = [place for place in self._binding(one, test, test.id)[1] if self.run.ran(one, place.statement)]
         ended = [place.value for place in made
                  if place.how == "value" and isinstance(place.value, ast.BoolOp)
                  and self._ended(one, place.value, *answers)]  # fmt: skip
@@ -128,28 +127,32 @@ class Dependence:
     def _ended(self, one: Function, value: ast.BoolOp, answer: bool) -> bool:
         """Whether the last part of `a and b and c` ran, made it false, and is fixed; the same of a true `or`."""
         passed = (not answer) in self.answers.get(value.values[-2], ()) and isinstance(value.op, ast.Or) == answer
-        return passed and not Expressions(self, one).truth(value.values[-1])
+        return passed and not may_turn(self, one, value.values[-1])
 
     # -------------------------------------------------------------- names
     def name(self, one: Function, node: ast.AST, name: str) -> int:
         """The level of a name where `node` reads it."""
-        scope, found = self._scopes.binding(node, name, self._parents(one))
+        scope, found = self._binding(one, node, name)
         if isinstance(scope, ast.comprehension):
             return element(self.level(one, scope.iter))
         if scope is not None:
-            defined = self._scopes.definitions(scope)[name]
+            defined = self._defined(scope)[name]
             return self._read(("name", one, scope, name, tuple(map(defined.index, found))))
         if name in one.code.co_freevars:  # of a function that did not run meanwhile
             return of_kinds(one.kinds.get(name, set()))
         return self._read(("global", name))
 
-    def _parents(self, one: Function) -> Mapping[ast.AST, ast.AST]:
-        source = self.run.source(one)
-        return source.parents if source is not None else {}
+    def _binding(self, one: Function, node: ast.AST, name: str) -> tuple[ast.AST | None, Sequence[Any]]:
+        if (node, name) not in self._bindings:
+            source = self.run.source(one)
+            self._bindings[node, name] = (
+                binding(node, name, source.parents, self._defined) if source is not None else (None, ())
+            )
+        return self._bindings[node, name]
 
     def _of_name(self, one: Function, scope: ast.AST, name: str, places: tuple[int, ...]) -> int:
         levels: list[tuple[int, bool, ast.AST | None]] = []
-        for defined in (self._scopes.definitions(scope)[name][place] for place in places):
+        for defined in (self._defined(scope)[name][place] for place in places):
             value = defined.value
             if defined.how == "argument":
                 owner = self.run.with_tree(one, scope)

@@ -90,7 +90,7 @@ _SAME = frozenset((
 
 
 class _Levels(Protocol):
-    """What `Expressions` asks about names, arguments, calls and attributes."""
+    """What an expression's level asks about names, arguments, calls and attributes."""
 
     def name(self, one: Function, node: ast.AST, name: str) -> int: ...
     def item(self, one: Function, node: ast.AST, key: str) -> int | None: ...
@@ -106,7 +106,17 @@ class _Levels(Protocol):
     def tested(self) -> Mapping[ast.expr, Collection[str]]: ...
 
 
-class Expressions:
+def expression_level(known: _Levels, one: Function, node: ast.AST) -> int:
+    """The level of an expression in a function."""
+    return _Expressions(known, one).level(node)
+
+
+def may_turn(known: _Levels, one: Function, test: ast.expr) -> bool:
+    """Whether an input can turn whether an expression in a function is true."""
+    return _Expressions(known, one).truth(test)
+
+
+class _Expressions:
     """The levels of the expressions of one function."""
 
     def __init__(self, known: _Levels, one: Function) -> None:

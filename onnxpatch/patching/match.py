@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -34,48 +35,39 @@ class _Candidate(NamedTuple):
 _OWN = (False, -1, False)  # a decorator of the class's author goes before every patch
 
 
-class Matcher:
-    """Finds candidates, once for each class of a model."""
+def candidates_by_class(registry: Registry, settings: Settings) -> Callable[[type], list[_Candidate]]:
+    """Every patch whose target fits a class, the preferred one first; looked for once for each class.
 
-    def __init__(self, registry: Registry, settings: Settings) -> None:
-        self._settings = settings
-        self._patches = list(registry)
-        self._modules = [patch for patch in self._patches if patch.kind != "function"]
-        self._last_names = [{target.rpartition(".")[2] for target in patch.targets} for patch in self._modules]
-        self._known: dict[type, list[_Candidate]] = {}
+    A user's patch goes before onnxpatch's; a patch of the class itself before one of a base class; a patch that names
+    the class before one that takes any class with that name or source.
+    """
+    patches = [patch for patch in registry if patch.kind != "function"]
+    last_names = [{target.rpartition(".")[2] for target in patch.targets} for patch in patches]
 
-    def candidates(self, cls: type) -> list[_Candidate]:
-        """Every patch whose target fits `cls`, the preferred one first.
-
-        A user's patch goes before onnxpatch's; a patch of the class itself before one of a base class; a patch that
-        names the class before one that takes any class with that name or source.
-        """
-        found = self._known.get(cls)
-        if found is None:
-            found = self._known[cls] = self._find(cls)
-        return found
-
-    def functions(self) -> list[FunctionPatch]:
-        """Function patches whose library is loaded and whose conditions are met, with the functions they replace."""
-        functions = [patch for patch in self._patches if patch.kind == "function"]
-        unmet = [patch.when.refusal(self._settings) for patch in functions]
-        usable = [patch for patch, refusal in zip(functions, unmet, strict=True) if refusal is None]
-        found = zip(usable, loaded([patch.targets for patch in usable]), strict=True)
-        return sorted(((patch, targets) for patch, targets in found if targets), key=lambda entry: entry[0].rank)
-
-    def _find(self, cls: type) -> list[_Candidate]:
+    @functools.cache
+    def candidates(cls: type) -> list[_Candidate]:
         lineage = [base for base in _as_written(cls).__mro__ if base not in (object, torch.nn.Module)]
         found = []
-        for patch, depth in zip(self._modules, _depths(self._modules, self._last_names, lineage), strict=True):
+        for patch, depth in zip(patches, _depths(patches, last_names, lineage), strict=True):
             if depth is not None:
                 place = (patch.ours, depth, not _named_exactly(patch, lineage[depth]))
-                found.append(_Candidate(patch, self._refusal(patch, lineage[0]), place))
+                found.append(_Candidate(patch, _refusal(patch, lineage[0], settings), place))
         own = own_patch(cls)
         return [*([_Candidate(*own, _OWN)] if own else []), *sorted(found, key=lambda each: each.rank)]
 
-    def _refusal(self, patch: Patch, cls: type) -> str | None:
-        unmet, unknown = patch.when.refusal(self._settings), unknown_body(cls, patch.when.bodies)
-        return unmet or (f"{unknown}; {patch.instead}" if unknown else None)
+    return candidates
+
+
+def usable_functions(registry: Registry, settings: Settings) -> list[FunctionPatch]:
+    """Function patches whose library is loaded and whose conditions are met, with the functions they replace."""
+    usable = [patch for patch in registry if patch.kind == "function" and patch.when.refusal(settings) is None]
+    found = zip(usable, loaded([patch.targets for patch in usable]), strict=True)
+    return sorted(((patch, targets) for patch, targets in found if targets), key=lambda entry: entry[0].rank)
+
+
+def _refusal(patch: Patch, cls: type, settings: Settings) -> str | None:
+    unmet, unknown = patch.when.refusal(settings), unknown_body(cls, patch.when.bodies)
+    return unmet or (f"{unknown}; {patch.instead}" if unknown else None)
 
 
 def _as_written(cls: type) -> type:

@@ -19,7 +19,14 @@ from onnxpatch.inputs.validate import check_opset, refuse_no_module
 from onnxpatch.messages.text import counted, one_line, table
 from onnxpatch.patching import decorators
 from onnxpatch.patching.generated import class_before, mixins_of
-from onnxpatch.patching.match import FunctionPatch, Matcher, likely_of, raise_if_ambiguous, ties
+from onnxpatch.patching.match import (
+    FunctionPatch,
+    candidates_by_class,
+    likely_of,
+    raise_if_ambiguous,
+    ties,
+    usable_functions,
+)
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.patching.when import listed_selectors, misspelled
 from onnxpatch.results.report import fragment
@@ -205,7 +212,7 @@ class _Planner:
         self.plan = made
         self.registry = registry
         self.selection = selection
-        self.matcher = Matcher(registry, made.settings)
+        self.candidates = candidates_by_class(registry, made.settings)
         self.by_module: dict[int, list[Swap]] = {}
         self.kept_under: list[str] = []
 
@@ -214,7 +221,7 @@ class _Planner:
             self._visit(path, module)
         self.plan.functions = [
             (patch, found)
-            for patch, found in self.matcher.functions()
+            for patch, found in usable_functions(self.registry, self.plan.settings)
             if self.selection.admits_all or self.selection.admits(patch.name, None)
         ]
         self.plan.findings += ties(self.plan.functions)
@@ -258,7 +265,7 @@ class _Planner:
 
     def _plan_module(self, path: str, module: torch.nn.Module) -> None:
         taken: dict[str, Patch] = {}
-        candidates = self.matcher.candidates(type(module))
+        candidates = self.candidates(type(module))
         admitted = [each for each in candidates if self.selection.admits(each.patch.name, path)]
         raise_if_ambiguous(class_before(type(module)), admitted)
         for patch, reason, _ in admitted:
