@@ -142,12 +142,17 @@ def function_name(function: object) -> str:
     return getattr(getattr(function, "__self__", None), "__name__", name) if bound else name
 
 
-class TraceErrorRecovery(TorchFunctionMode):
-    """A mode in which torch.jit.trace goes on after a torch call raised and the model caught the error.
+@contextlib.contextmanager
+def trace_error_recovery() -> Iterator[list[BaseException]]:
+    """A context in which torch.jit.trace goes on after a torch call raised and the model caught the error.
 
-    What the call had recorded is removed. lost: the errors that would have ended the process.
+    What the call had recorded is removed. Yields the list of the errors that would have ended the process.
     """
+    with _TraceErrorRecovery() as mode:
+        yield mode.lost
 
+
+class _TraceErrorRecovery(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self.lost: list[BaseException] = []

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from onnxpatch._torch.function_modes import TraceErrorRecovery
+from onnxpatch._torch.function_modes import trace_error_recovery
 from onnxpatch._torch.one_export import Replaced
 from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
@@ -48,7 +48,7 @@ def traced() -> Iterator[None]:
         filtered("always", TracerWarning, last=True),
         warned(_at_the_models_line),
         run_as_written(),
-        TraceErrorRecovery(),
+        trace_error_recovery(),
         static_sizes_known(),
     ):
         yield

@@ -23,7 +23,7 @@ from onnxpatch._torch.cond import BY_DATA, MADE_UP, free_symbols, operations
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch._torch.kernel_checks import sized_by_data
-from onnxpatch._torch.traced_shapes import ARITHMETIC, FakeResults, declared_extent, declared_size, result_shape
+from onnxpatch._torch.traced_shapes import ARITHMETIC, declared_extent, declared_size, result_shape
 from onnxpatch.process import undone
 
 _NUMBERS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -129,7 +129,6 @@ class _Sizes:
 
     def __init__(self) -> None:
         self._world = FakeWorld()
-        self._shared = FakeResults()
         self._static: dict[tuple[tuple[int, ...], torch.dtype], torch.Tensor] = {}
         self._known: dict[int, Any] = {}
         self._symbols: dict[Any, Any] = {}
@@ -225,7 +224,7 @@ class _Sizes:
             # What cannot be run again does not spoil the rest: a tensor of unknown sizes still has its dimensions.
             results = [self._with_other_sizes(node, self._anything(output)) for output in outputs]
         for output, result in zip(outputs, results, strict=True):
-            self._known[output.unique()] = self._shared.tensor(self._shortened(result))
+            self._known[output.unique()] = self._world.shared.tensor(self._shortened(result))
 
     def _shortened(self, result: Any) -> Any:
         """The same with a symbol of its own for every long expression, the same one wherever it stands.
@@ -295,7 +294,7 @@ class _Sizes:
                 shape = result_shape(operator, args)
                 return operator(*own, **kwargs) if shape is None else args[0].new_empty(shape)
 
-        results = self._shared.results(operator, args, kwargs, run)
+        results = self._world.shared.results(operator, args, kwargs, run)
         if any(isinstance(one, _NUMBERS) for one in results):  # torch.ops makes Python numbers of symbols
             raise _UnknownError
         return results

@@ -21,7 +21,7 @@ import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
 from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
-from onnxpatch._torch.function_modes import TraceErrorRecovery
+from onnxpatch._torch.function_modes import trace_error_recovery
 from onnxpatch._torch.one_export import one_export, quiet_exporters
 from onnxpatch._torch.operator_tables import few_decompositions
 from onnxpatch.decisions.ask import lines_of_error, lines_of_stack
@@ -151,11 +151,11 @@ def _export_traced(subject: Subject, exporter: str, opset: int, path: Path) -> N
     """Export through TorchScript: traced, or scripted."""
     from onnxpatch.exporters.torchscript import call_torchscript
 
-    with one_export(), TraceErrorRecovery() as kept, opened_call(subject.model, subject.inputs) as call:
+    with one_export(), trace_error_recovery() as lost, opened_call(subject.model, subject.inputs) as call:
         call_torchscript(_request(subject, exporter, opset), subject.model, call.args, call.kwargs, path)
-    if kept.lost:
-        text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({kept.lost[0]})"
-        raise _CaughtError(text).with_traceback(kept.lost[0].__traceback__) from None
+    if lost:
+        text = f"a torch call raises and the model catches it: torch.jit.trace ends the process there ({lost[0]})"
+        raise _CaughtError(text).with_traceback(lost[0].__traceback__) from None
 
 
 def _note_condition(trial: Trial, condition: Condition, frame: FrameType | None, env: object) -> None:

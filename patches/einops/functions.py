@@ -17,7 +17,7 @@ from onnxpatch import Proof, RefusedError, Settings, When, op, patch
 from onnxpatch.formulas.einops import rearrange as rearranging
 from onnxpatch.formulas.einops import reduce_and_repeat as reducing
 from onnxpatch.formulas.einops import reduce_and_repeat as repeating
-from onnxpatch.formulas.einops.axes import AxisPlan, Operation, UnplannedError, explained, plan_axes, refuse
+from onnxpatch.formulas.einops.axes import AxisPlan, Operation, explained, plan_axes, refuse
 from onnxpatch.formulas.einops.rearrange import REDUCTIONS, Stepwise, rearranged_by, stepwise
 from onnxpatch.formulas.einops.reduce_and_repeat import reduced_by
 from onnxpatch.formulas.nodes import numbers
@@ -34,7 +34,7 @@ def planned(
 ) -> tuple[torch.Tensor, AxisPlan, tuple[Any, ...]] | None:
     """(tensor, plan, lengths) of a call of einops; None for a call that only einops can handle.
 
-    Raises UnplannedError for a pattern that does not fit the tensor.
+    Raises RefusedError for a pattern that does not fit the tensor.
     """
     if isinstance(tensor, list) and tensor and all(map(is_tensor_like, tensor)):
         # einops takes a list as one tensor, with a new axis in front.
@@ -102,7 +102,7 @@ def rearrange(original: Callable[..., torch.Tensor], tensor: object, pattern: st
     try:
         found = planned(tensor, pattern, "rearrange", "rearrange", lengths)
     # einops is called for its own error message.
-    except UnplannedError:
+    except RefusedError:
         return explained(lambda: original(tensor, pattern, **lengths))
     return NotImplemented if found is None else rearranging.rearrange(*found)
 
@@ -118,7 +118,7 @@ def reduce(
     known = isinstance(reduction, str) and reduction in reducing.REDUCTIONS
     try:
         found = planned(tensor, pattern, "reduce", reduction, lengths) if known else None
-    except UnplannedError:
+    except RefusedError:
         return explained(lambda: original(tensor, pattern, reduction, **lengths))
     # The mean of integers is an error of einops' own.
     if found is None or (reduction == "mean" and not (found[0].is_floating_point() or found[0].is_complex())):
@@ -135,7 +135,7 @@ def reduce(
 def repeat(original: Callable[..., torch.Tensor], tensor: object, pattern: str, **lengths: object) -> torch.Tensor:
     try:
         found = planned(tensor, pattern, "repeat", "repeat", lengths)
-    except UnplannedError:
+    except RefusedError:
         return explained(lambda: original(tensor, pattern, **lengths))
     return NotImplemented if found is None else repeating.repeat(*found)
 
@@ -190,7 +190,7 @@ def prepare(pattern: str, reduction: str, lengths: dict[str, Any]) -> dict[str, 
         raise RefusedError(f"an axis length of {pattern!r} is not a plain number: {lengths}")
     try:
         return stepwise(pattern, reduction, lengths)
-    except UnplannedError as error:
+    except RefusedError as error:
         raise RefusedError(
             f"onnxpatch has no ONNX form for the pattern {pattern!r}; einops' own code is exported"
         ) from error

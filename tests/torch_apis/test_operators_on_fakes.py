@@ -11,7 +11,6 @@ from torch import Tensor, nn
 import onnxpatch
 from onnxpatch._torch.cond import free_symbols
 from onnxpatch._torch.fake_sizes import FakeWorld
-from onnxpatch._torch.traced_shapes import FakeResults
 
 pytestmark = pytest.mark.exports
 
@@ -23,7 +22,7 @@ def world() -> FakeWorld:
     return FakeWorld()
 
 
-def called(shared: FakeResults, world: FakeWorld, operator: Any, *args: Any) -> tuple[Any, int]:
+def called(shared: Any, world: FakeWorld, operator: Any, *args: Any) -> tuple[Any, int]:
     """The first result of an operator, and how often it ran."""
     runs = []
 
@@ -36,7 +35,7 @@ def called(shared: FakeResults, world: FakeWorld, operator: Any, *args: Any) -> 
 
 
 def test_equal_calls_run_once(world: FakeWorld) -> None:
-    shared = FakeResults()
+    shared = world.shared
     x, w = (shared.tensor(world.fake(torch.ones(2, 3), frozenset(axes), n)) for n, axes in enumerate(([0], [])))
     y, runs = called(shared, world, ADD, x, w)
     assert runs == 1 and called(shared, world, ADD, x, w) == (y, 0)
@@ -45,7 +44,7 @@ def test_equal_calls_run_once(world: FakeWorld) -> None:
 
 
 def test_sizes_that_the_data_decide_are_others_at_every_call(world: FakeWorld) -> None:
-    shared = FakeResults()
+    shared = world.shared
     x = shared.tensor(world.fake(torch.ones(2, 3), frozenset([0]), 0))
     (one, runs), (two, again) = called(shared, world, NONZERO, x), called(shared, world, NONZERO, x)
     assert runs == again == 1 and one is not two

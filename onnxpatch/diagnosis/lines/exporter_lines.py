@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import sympy
 import torch
 
-from onnxpatch._torch.function_modes import TraceErrorRecovery
+from onnxpatch._torch.function_modes import trace_error_recovery
 from onnxpatch._torch.guards import compiled_condition, size_conditions
 from onnxpatch._torch.one_export import one_export
 from onnxpatch.decisions.ask import Site, model_lines
@@ -126,7 +126,7 @@ def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Si
 
 def _jit_lines(subject: Subject, name: str) -> Iterator[list[Site]]:
     args, _ = subject.inputs.rebuild(subject.inputs.values())
-    with one_export(), filtered("ignore"), torch.no_grad(), TraceErrorRecovery():
+    with one_export(), filtered("ignore"), torch.no_grad(), trace_error_recovery():
         # check_trace would trace once more.
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():

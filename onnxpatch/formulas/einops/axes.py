@@ -15,6 +15,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 
+from onnxpatch.errors import RefusedError
 from onnxpatch.formulas.nodes import numbers
 from onnxpatch.settings import module_path
 
@@ -22,10 +23,6 @@ Group = tuple[int, ...]
 Operation = Literal["rearrange", "reduce", "repeat"]
 _ELLIPSIS = "…"  # as einops' parser writes it
 Answer = TypeVar("Answer")
-
-
-class UnplannedError(Exception):
-    """The pattern has no plan. The caller then calls einops, which handles it or raises its own error."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +95,11 @@ def product(lengths: Sequence[Any]) -> Any:
 def plan_axes(pattern: str, operation: Operation, names: tuple[str, ...], ndim: int) -> AxisPlan:
     """The plan of a pattern for an input of `ndim` dimensions.
 
-    names: the axes whose lengths are given, in order. Raises UnplannedError for a pattern that einops refuses.
+    names: the axes whose lengths are given, in order. Raises RefusedError for a pattern that einops refuses.
     """
     sides = pattern.split("->")
     if len(sides) != 2:
-        raise UnplannedError(pattern)
+        raise RefusedError(pattern)
     left, right = _expand(_groups(sides[0]), _groups(sides[1]), ndim)
     numbers: dict[Any, int] = {}
     inputs, outputs = (tuple(_number(group, numbers) for group in side) for side in (left, right))
@@ -112,7 +109,7 @@ def plan_axes(pattern: str, operation: Operation, names: tuple[str, ...], ndim: 
     known = {axis for axis in numbers.values() if fixed[axis] > 0 or given[axis] >= 0}
     plan = AxisPlan(inputs, outputs, fixed, given, tuple(_inferred(group, known, pattern) for group in inputs))
     if len(inputs) != ndim or not set(names) <= set(numbers) or not _suits(plan, operation, known):
-        raise UnplannedError(pattern)
+        raise RefusedError(pattern)
     return plan
 
 
@@ -135,17 +132,17 @@ def _groups(side: str) -> list[list[Any]]:
         # The parser gives a str for "..." and a list for everything else, also for "(...)".
         return [[[_ELLIPSIS]] if group == _ELLIPSIS else list(group) for group in ParsedExpression(side).composition]
     except EinopsError as error:
-        raise UnplannedError(side) from error
+        raise RefusedError(side) from error
 
 
 def _expand(left: list[list[object]], right: list[list[object]], ndim: int) -> list[list[list[Any]]]:
     """Both sides with the ellipsis replaced by axes."""
     # einops refuses it too: nothing says how many axes are inside.
     if any(_ELLIPSIS in group for group in left):
-        raise UnplannedError("an ellipsis inside parentheses on the left")
+        raise RefusedError("an ellipsis inside parentheses on the left")
     if [[_ELLIPSIS]] not in left:
         if any(_ELLIPSIS in group or group == [[_ELLIPSIS]] for group in right):
-            raise UnplannedError("an ellipsis on the right side only")
+            raise RefusedError("an ellipsis on the right side only")
         return [left, right]
     axes = [f"{_ELLIPSIS}{place}" for place in range(ndim - len(left) + 1)]
     return [[expanded for group in side for expanded in _expand_group(group, axes)] for side in (left, right)]
@@ -164,7 +161,7 @@ def _number(group: list[object], numbers: dict[object, int]) -> Group:
 def _inferred(group: Group, known: set[int], pattern: str) -> int:
     unknown = [axis for axis in group if axis not in known]
     if len(unknown) > 1:
-        raise UnplannedError(pattern)
+        raise RefusedError(pattern)
     return unknown[0] if unknown else -1
 
 

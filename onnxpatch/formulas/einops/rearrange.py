@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from onnxpatch.errors import RefusedError
 from onnxpatch.formulas.einops.arrange import arrange
-from onnxpatch.formulas.einops.axes import AxisPlan, Operation, UnplannedError, plan_axes, product, refuse
+from onnxpatch.formulas.einops.axes import AxisPlan, Operation, plan_axes, product, refuse
 from onnxpatch.formulas.einops.layout import Layout
 from onnxpatch.formulas.nodes import Value, Writer, numbers, run
 
@@ -25,16 +26,16 @@ def plans_by_rank(pattern: str, operation: Operation, names: Sequence[str]) -> d
     for ndim in range(_MOST_DIMENSIONS + 1):
         try:
             plans[ndim] = plan_axes(pattern, operation, tuple(names), ndim)
-        except UnplannedError:
+        except RefusedError:
             continue
     return plans
 
 
 def stepwise(pattern: str, reduction: str, lengths: Mapping[str, int]) -> dict[str, object]:
-    """The attributes that a `Stepwise` module needs. Raises UnplannedError where no input fits the pattern."""
+    """The attributes that a `Stepwise` module needs. Raises RefusedError where no input fits the pattern."""
     plans = plans_by_rank(pattern, "rearrange" if reduction == "rearrange" else "reduce", tuple(lengths))
     if not plans:
-        raise UnplannedError(pattern)
+        raise RefusedError(pattern)
     given = tuple(int(length) for length in lengths.values())
     return {
         "onnxpatch_plans": plans,
