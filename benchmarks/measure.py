@@ -26,7 +26,7 @@ from onnxpatch import Report
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.limits import peak_of_process
-from onnxpatch.onnxfile.runtimes.openvino import run_error
+from onnxpatch.onnxfile.runtimes.openvino import openvino_error
 from onnxpatch.onnxfile.size_bounds import SizeBound
 
 # Some models keep one, which copy.deepcopy does not know.
@@ -169,14 +169,14 @@ def in_openvino(path: Path) -> tuple[set[str], Run]:
         compiled = openvino.Core().compile_model(str(path), "CPU", settings)
     except RuntimeError as error:
         # Without the lines of OpenVINO's own source, which come first.
-        raise run_error(error) from None
+        raise openvino_error(error) from None
     names = {name for value in compiled.inputs for name in value.names}
 
     def run(feed: dict[str, np.ndarray]) -> list[np.ndarray]:
         try:
             found = compiled(feed)
         except RuntimeError as error:
-            raise run_error(error) from None
+            raise openvino_error(error) from None
         return [found[output] for output in compiled.outputs]
 
     return names, run

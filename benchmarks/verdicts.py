@@ -32,7 +32,7 @@ from benchmarks.steady import movement
 from benchmarks.verdict_subjects import Subject, devious, of_family, small
 from onnxpatch.errors import RunError
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile.graph import drawing
+from onnxpatch.onnxfile.graph import random_nodes
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.verification.comparison import NON_FINITE, compare_all
@@ -50,7 +50,7 @@ def truth(file: Path, subject: Subject, branches: bool) -> str:
     graph, first = Graph(file), Inputs(subject.model, subject.inputs[0])
     feed = match_inputs(graph, first)
     # Two draws of few elements may agree by chance: a graph that draws is run again.
-    often = _DRAWS if drawing(graph.proto) else 1
+    often = _DRAWS if random_nodes(graph.proto) else 1
     for args in (one for one in subject.inputs for _ in range(often)):
         values = Inputs(subject.model, args).as_given()
         answer = Eager(subject.model, first).ask(values)

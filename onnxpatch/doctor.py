@@ -23,7 +23,7 @@ from onnxpatch.errors import InputError, ScriptedModelError
 from onnxpatch.exporters.artifact import write_text
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.given_model import as_module
-from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_number
+from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_real
 from onnxpatch.messages.text import shown
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.patching.fingerprints import fingerprint
@@ -83,7 +83,7 @@ def doctor(
     """
     check_numbers(tolerance, max_probes)
     check_callbacks(progress=progress)
-    if not is_number(budget):
+    if not is_real(budget):
         raise InputError(f"budget={budget!r}: give the seconds after which no further export is started")
     start = time.perf_counter()
     model = as_module(model)

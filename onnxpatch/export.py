@@ -24,7 +24,7 @@ from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runn
 from onnxpatch.messages.text import shown
 from onnxpatch.onnxfile.mapped_weights import bytes_beside
 from onnxpatch.onnxfile.metadata import UNTRIED, WRONG_AT_ZERO, append
-from onnxpatch.onnxfile.runtime import chosen
+from onnxpatch.onnxfile.runtime import chosen_runtimes
 from onnxpatch.onnxfile.runtimes.interface import Provider
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.results.report import Report
@@ -160,7 +160,7 @@ def export(
         },
     )  # fmt: skip
     if check:
-        chosen(runtime)  # refuses a runtime that is not there, before the work of an export
+        chosen_runtimes(runtime)  # refuses a runtime that is not there, before the work of an export
         if weights is None:
             check_runnable(model)
         _refuse_training(request)

@@ -32,7 +32,7 @@ from onnxpatch.verification.eager import Flatten
 from onnxpatch.verification.input_matching import Feed, declared_by, in_widths, match_inputs, refuse_unfitting
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import declared_limits, run
+from onnxpatch.verification.runner import compare_graphs, declared_limits
 
 _log = logging.getLogger("onnxpatch")
 
@@ -136,7 +136,9 @@ def verify(
         notes=[*notes, *_notes(graph, feed, model, inputs), *state.notes()],
         bounds=limits.words, bytes=bytes_of(file),
     )  # fmt: skip
-    found = run(graphs, feed, reference, report, conditions=conditions, progress=shown(progress), limits=limits)
+    found = compare_graphs(
+        graphs, feed, reference, report, conditions=conditions, progress=shown(progress), limits=limits
+    )
     advice = _CLOSER if close else _COMPARE if narrowed(graph.proto) else _ADVICE
     return replace(found, advice=advice if found.wrong else "")
 

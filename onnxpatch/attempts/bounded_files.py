@@ -24,8 +24,8 @@ from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.verification.input_matching import Feed, match_inputs
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.right_sizes import search_of, tried
-from onnxpatch.verification.runner import check_at, declared_limits, run
+from onnxpatch.verification.right_sizes import related_probes, search_of
+from onnxpatch.verification.runner import check_at, compare_graphs, declared_limits
 
 Bounds = Literal["narrow", "never"]
 _FIXED = 6  # attempts with static dimensions
@@ -59,7 +59,7 @@ def _related(log: AttemptLog, wrong: Proven) -> Proven | None:
     reference, told = log.shared.reference, {(one.dimension, one.declare) for one in wrong.report.right_within}
     assert reference is not None
     for relation in (one for one in relations(reference.dims) if (one.name, one.size.text) in told):
-        more = tried(reference.oracle, relation)
+        more = related_probes(reference.oracle, relation)
         reference.probes = list({id(one): one for one in (*reference.probes, *more)}.values())
         outcome = log.attempt(replace(wrong.attempt, related=(relation,)))
         if isinstance(outcome, Proven):
@@ -155,7 +155,7 @@ def _within_bounds(
     written = load_graphs(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
     limits = declared_limits(written[0], feed, reference.dims)
     conditions = getattr(made.exported.program, "exported_program", None)
-    report = run(written, feed, inside, report, conditions=conditions, limits=limits)
+    report = compare_graphs(written, feed, inside, report, conditions=conditions, limits=limits)
     if not all(check.ok for check in report.checks):
         return None
     return replace(made, report=report, seconds=made.seconds + time.perf_counter() - start)

@@ -94,7 +94,9 @@ def _with_structure(exported: Exported, forked: BranchReport | None) -> Exported
 
 def _in_file_order(forked: BranchReport, output: object) -> list[torch.Tensor | None]:
     """Eager's output as the file gives it. A missing one of ONNX's optional type is no output at all."""
-    marked = [leaf.get("form") == "onnx" for leaf in output_structure.leaves(forked.layout)] if forked.layout else []
+    marked = (
+        [leaf.get("form") == "onnx" for leaf in output_structure.output_leaves(forked.layout)] if forked.layout else []
+    )
     flat: list[torch.Tensor | None] = []
     for slot, joined in zip(forked.outputs, marked or itertools.repeat(False), strict=False):
         value, *flag = flatten_reference(output, [slot])

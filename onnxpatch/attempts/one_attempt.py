@@ -18,8 +18,7 @@ from onnxpatch.attempts.finalize_file import finalize_file
 from onnxpatch.control_flow import report_of
 from onnxpatch.errors import ExportError, RunError, VerificationError
 from onnxpatch.exporters.artifact import OutFile
-from onnxpatch.exporters.exported import Exported, explained
-from onnxpatch.exporters.exported import export as run_exporter
+from onnxpatch.exporters.exported import Exported, refusal_text, run_exporter
 from onnxpatch.exporters.opened_call import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs.leaves import Inputs
@@ -39,7 +38,7 @@ from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import Progress, fixed_limits, run
+from onnxpatch.verification.runner import Progress, compare_graphs, fixed_limits
 
 _MOST_LINES = 3  # that the hint about branches names
 _LARGER = (3, 2)  # sizes to trace at instead of 1
@@ -117,7 +116,9 @@ def _proven(
         report = _compared(attempt, exported, reference, started, shared)
     if report.wrong:
         if exported.refusal is not None:
-            raise ExportError(explained(exported.refusal, shared.request.model, attempt.exporter)) from exported.refusal
+            raise ExportError(
+                refusal_text(exported.refusal, shared.request.model, attempt.exporter)
+            ) from exported.refusal
         report.raise_unless_right("" if shared.several or attempt.branches else _hint(reference.decisions))
     return report
 
@@ -184,7 +185,7 @@ def _exported(attempt: Attempt, shared: ExportContext, path: Path, acting: _Acti
                 raise
             # What failed follows from the answers that the example gave in place of paths.
             first = forked.settled[0]
-            raise ExportError(explained(first, request.model, attempt.exporter)) from first
+            raise ExportError(refusal_text(first, request.model, attempt.exporter)) from first
         finally:
             swapped = {swap.patch.name for swap in made.plan.swaps}
             hits = made.scope.hits
@@ -287,4 +288,6 @@ def _compared(
     feed = match_inputs(graphs[0], request.inputs, request.names_among([one.name for one in graphs[0].inputs]))
     conditions = getattr(exported.program, "exported_program", None)
     limits = fixed_limits(reference.dims, attempt.fixed, attempt.related)
-    return run(graphs, feed, reference, report, conditions=conditions, progress=shared.progress, limits=limits)
+    return compare_graphs(
+        graphs, feed, reference, report, conditions=conditions, progress=shared.progress, limits=limits
+    )

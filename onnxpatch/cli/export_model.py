@@ -121,14 +121,14 @@ def export(
     """
     with errors_in_one_line(debug, verbose, patches):
         from onnxpatch.cli.target import call_from_file, example, load
-        from onnxpatch.exporters.artifact import writable
+        from onnxpatch.exporters.artifact import target_of
 
         check_form(json, markdown)
         check_required(require)
         allowed, file = _allowed_bounds(strict, bounds), _one_file(file, output)
         pixels = image_size(image)
         if html:
-            writable(html)
+            target_of(html)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, pixels, input_names)
         arguments = {**vars(call), "exporter": exporter, "opset_version": opset, "tolerance": tolerance}
@@ -243,12 +243,12 @@ def verify(
     """
     with errors_in_one_line(debug, verbose, patches):
         from onnxpatch.cli.target import call_from_file, example, load
-        from onnxpatch.exporters.artifact import writable
+        from onnxpatch.exporters.artifact import target_of
 
         check_form(json, markdown)
         check_required(require)
         if html:
-            writable(html)
+            target_of(html)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, image_size(image), input_names)
         with show.progress("verify") as progress:

@@ -85,11 +85,11 @@ def doctor(
     """
     with errors_in_one_line(debug, verbose, patches):
         from onnxpatch.cli.target import example, load
-        from onnxpatch.exporters.artifact import writable
+        from onnxpatch.exporters.artifact import target_of
 
         check_form(json, markdown)
         if html:
-            writable(html)
+            target_of(html)
         keywords = exporter_keywords(exporter)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, image_size(image))
@@ -150,12 +150,12 @@ def plan(
     """Show what patching TARGET would swap, by which patch and why, and what it would leave alone, and the reason."""
     with errors_in_one_line(debug, patches=patches):
         from onnxpatch.cli.target import load
-        from onnxpatch.exporters.artifact import writable
+        from onnxpatch.exporters.artifact import target_of
         from onnxpatch.inputs.validate import check_opset
         from onnxpatch.patching.plan import plan as make_plan
 
         if html:
-            writable(html)
+            target_of(html)
         if opset is not None:
             check_opset(opset)
         result = make_plan(

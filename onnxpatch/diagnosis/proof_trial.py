@@ -19,9 +19,9 @@ from onnxpatch._torch.one_export import one_export
 from onnxpatch.errors import OnnxpatchError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.dynamo import capture
-from onnxpatch.exporters.exported import export
+from onnxpatch.exporters.exported import run_exporter
 from onnxpatch.exporters.request import ExportRequest
-from onnxpatch.onnxfile.graph import histogram
+from onnxpatch.onnxfile.graph import operator_counts
 from onnxpatch.onnxfile.runtime import Graph, intermediate_values, load_graphs
 from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
 from onnxpatch.patched import patched
@@ -85,7 +85,7 @@ def tried(
                 model, examples[0], None, exporter, dynamic_shapes=proof.specs(examples), opset_version=proof.opset
             )
             with _patched_by(patches, request):
-                export(request, out.path)
+                run_exporter(request, out.path)
         except OnnxpatchError as error:
             return ProofTrial(f"refused: {_two_lines(error)}")
         seconds = time.process_time() - start
@@ -129,7 +129,7 @@ def _compared(
     given = [leaf for leaf in request.inputs.values() if isinstance(leaf, torch.Tensor)]
     needed = sum(t.nbytes for t in (*given, *wanted[0], *request.model.parameters(), *request.model.buffers()))
     return ProofTrial(
-        None, histogram(graph.proto).total(), seconds, largest / max(needed, 1), lambda: graph.run(values)
+        None, operator_counts(graph.proto).total(), seconds, largest / max(needed, 1), lambda: graph.run(values)
     )
 
 

@@ -85,7 +85,7 @@ class _Target:
         return notes
 
 
-def writable(f: Any) -> _Target:
+def target_of(f: Any) -> _Target:
     """The target of a file that is written to `f`. Raises InputError if it cannot be; called before any work."""
     try:
         asked = Path(f)
@@ -168,7 +168,7 @@ class OutFile:
     def __init__(self, f: object = None) -> None:
         if isinstance(f, io.TextIOBase):
             raise InputError(f"f is a {type(f).__name__}, which takes text: open it in binary mode, or use io.BytesIO")
-        self._target = None if f is None or hasattr(f, "write") else writable(f)
+        self._target = None if f is None or hasattr(f, "write") else target_of(f)
         self._stream = f if hasattr(f, "write") else None
         self.name = str(self._target.asked) if self._target else ""
         self.notes: list[str] = []

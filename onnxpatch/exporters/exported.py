@@ -96,7 +96,7 @@ class Exported:
         return {node.op_type for node in ir.traversal.RecursiveGraphIterator(self.program.model.graph)}
 
 
-def export(request: ExportRequest, path: Path) -> Exported:
+def run_exporter(request: ExportRequest, path: Path) -> Exported:
     """Call the exporter that the request names. Raises ExportError with the reason, module and line if it fails."""
     handled = sys.exc_info()[1]  # by the caller, who may export in an `except` block
     try:
@@ -119,10 +119,10 @@ def export(request: ExportRequest, path: Path) -> Exported:
         cut_off(error, handled)
         if (full := without_room(error)) is not None:  # no other attempt has more
             raise full from None
-        raise ExportError(explained(error, request.model, request.exporter)) from error
+        raise ExportError(refusal_text(error, request.model, request.exporter)) from error
 
 
-def explained(error: BaseException, model: torch.nn.Module, exporter: str) -> str:
+def refusal_text(error: BaseException, model: torch.nn.Module, exporter: str) -> str:
     """The message of ExportError. The exporter's own error is its `__cause__`."""
     message = relative(f"{exporter} export refused {type(model).__name__}: {reason(error)}")
     if _FIXED in message and (scripted := scripted_parts(model)):

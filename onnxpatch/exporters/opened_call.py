@@ -113,7 +113,7 @@ def layout_of(
     if len(flat) != len(wanted) or any(one is not other for one, other in zip(flat, wanted, strict=True)):
         return None
     if names is not None and len(names) == len(walk.places):
-        for leaf, name in zip(output_structure.leaves(tree), names, strict=True):
+        for leaf, name in zip(output_structure.output_leaves(tree), names, strict=True):
             leaf["hint"] = name
     nested, dtypes = not (walk.plain or walk.unregistered), tuple(_as_tensor(one).dtype for one in walk.found)
     return OutputLayout(tree, tuple(walk.places), nested, bool(walk.numbers), dtypes)

@@ -14,7 +14,7 @@ import torch
 from onnxpatch.errors import ExportError, OnnxpatchError
 from onnxpatch.export import export
 from onnxpatch.messages.text import in_bytes
-from onnxpatch.onnxfile.graph import dtype_name, histogram
+from onnxpatch.onnxfile.graph import dtype_name, operator_counts
 from onnxpatch.onnxfile.mapped_weights import bytes_of
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.patching.plan import Plan
@@ -85,7 +85,7 @@ class _Side:
 
     def histogram(self) -> dict[str, int]:
         """How often each ONNX operator occurs in it."""
-        return dict(histogram(self.proto)) if self.proto is not None else {}
+        return dict(operator_counts(self.proto)) if self.proto is not None else {}
 
 
 @dataclass

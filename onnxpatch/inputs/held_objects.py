@@ -32,7 +32,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), type, torch.dtype, 
 _NOT_FOLLOWED = {*sys.stdlib_module_names, "torch", "numpy", "onnxpatch"} - {"types", "argparse"}
 
 
-def copied(value: object) -> object:
+def copied_value(value: object) -> object:
     """A copy of an argument, so that a model may write into it. What cannot be copied is given as it is."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()

@@ -18,7 +18,7 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import closed, has_caches, is_cache, layered_names, opened
-from onnxpatch.inputs.held_objects import copied, each
+from onnxpatch.inputs.held_objects import copied_value, each
 
 Kwargs: TypeAlias = Mapping[str, object]
 # `args` as torch.onnx.export takes them: a bare tensor (or array), or the positional arguments.
@@ -108,14 +108,14 @@ class Inputs:
 
     def values(self) -> list[Any]:
         """The example's leaves, copied: some forwards write into tensors that they are given, or grow a cache."""
-        return [copied(leaf.value) for leaf in self.leaves]
+        return [copied_value(leaf.value) for leaf in self.leaves]
 
     def as_given(self) -> list[Any]:
         """The same, but that a tensor which is given twice is one: a forward may write into it, or ask `key is query`.
 
         Exporters get two: a graph has an input for each.
         """
-        return each(copied, (leaf.value for leaf in self.leaves))
+        return each(copied_value, (leaf.value for leaf in self.leaves))
 
     def objects(self) -> list[object]:
         """The leaves that are neither tensors nor plain values, as the caller gave them."""

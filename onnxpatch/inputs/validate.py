@@ -23,7 +23,7 @@ _LOWEST_OPSET = 7  # the lowest that torch's exporters write
 
 def check_numbers(tolerance: float, max_probes: int) -> None:
     """Raise InputError for a tolerance below 0, NaN or infinite, and for max_probes below 1."""
-    if not is_number(tolerance) or not math.isfinite(tolerance) or tolerance < 0:
+    if not is_real(tolerance) or not math.isfinite(tolerance) or tolerance < 0:
         raise InputError(
             f"tolerance={tolerance!r}: give a share of the output's largest magnitude, 0 or more, such as 0.001"
         )
@@ -58,7 +58,7 @@ def check_opset(opset: int) -> None:
         raise InputError(f"opset {opset!r}: the installed onnx {onnx.__version__} knows {_LOWEST_OPSET} to {highest}")
 
 
-def is_number(value: object) -> bool:
+def is_real(value: object) -> bool:
     """Whether it is a real number, and no bool."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
 

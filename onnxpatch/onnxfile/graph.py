@@ -77,7 +77,7 @@ def inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
 def narrowed(proto: ModelProto) -> bool:
     """Whether it computes in whole numbers that stand for floats, as quantized files do, or has float16 weights."""
     floats16 = any(dtype_name(one.data_type) == "float16" for one in proto.graph.initializer)
-    return floats16 or any(part in name for name in histogram(proto) for part in _QUANTIZED)
+    return floats16 or any(part in name for name in operator_counts(proto) for part in _QUANTIZED)
 
 
 def unfed_outputs(proto: ModelProto) -> list[str]:
@@ -103,13 +103,13 @@ def has_text_names(proto: ModelProto) -> bool:
     return all(isinstance(name, str) for name in names)
 
 
-def histogram(proto: ModelProto) -> Counter[str]:
+def operator_counts(proto: ModelProto) -> Counter[str]:
     """How often each operator occurs in a model. Constant is left out: some exporters keep weights in it."""
     graphs = (proto.graph, *proto.functions)
     return Counter(node.op_type for graph in graphs for node in all_nodes(graph) if node.op_type != "Constant")
 
 
-def drawing(proto: ModelProto) -> list[NodeProto]:
+def random_nodes(proto: ModelProto) -> list[NodeProto]:
     """The nodes that draw random numbers, so that two runs of the graph may differ."""
     nodes = (node for part in (proto.graph, *proto.functions) for node in all_nodes(part))
     # Dropout draws where it is told that it trains, by its third input.

@@ -32,7 +32,7 @@ from onnxpatch.onnxfile.tree import Plain, Tree, checked_tree
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
-__all__ = ["KEY", "Tree", "leaves", "name_leaves", "read", "rename_outputs", "unused", "write", "write_metadata"]
+__all__ = ["KEY", "Tree", "name_leaves", "output_leaves", "read", "rename_outputs", "unused", "write", "write_metadata"]
 
 KEY = "onnxpatch.outputs"
 Path: TypeAlias = tuple[Hashable, ...]
@@ -42,13 +42,13 @@ _PLAIN = (bool, int, float, str, type(None))
 _LONGEST = 200  # characters of an object that is described, not rebuilt
 
 
-def leaves(tree: Tree) -> Iterator[Tree]:
+def output_leaves(tree: Tree) -> Iterator[Tree]:
     """The tensor nodes, in the order of the graph's outputs."""
     if tree["kind"] == "tensor":
         yield tree
     items = tree.get("items", ())
     for item in items.values() if isinstance(items, dict) else items:
-        yield from leaves(item)
+        yield from output_leaves(item)
 
 
 def name_leaves(tree: Tree, names: Sequence[str] = (), used: Collection[str] = ()) -> list[str]:
@@ -57,7 +57,7 @@ def name_leaves(tree: Tree, names: Sequence[str] = (), used: Collection[str] = (
     names: the user's, for the values in order, or for values and flags. Outputs beyond them are named after their place
     in the structure: `mask`, `aux`, `output_1`. used: names that the graph has already, which are avoided.
     """
-    nodes = list(leaves(tree))
+    nodes = list(output_leaves(tree))
     # As many names as values and flags together: the user names the flags too.
     with_flags = len(nodes) < len(names) == len(nodes) + sum("present" in leaf for leaf in nodes)
     user_names, taken = iter(names), list(used)
@@ -241,7 +241,7 @@ def _named_items(kind: str, trees: Mapping[Hashable, Tree], class_name: str | No
 
 def wants_optionals(tree: Tree) -> bool:
     """Whether any output asks for the optional type."""
-    return any(leaf.get("form") == "onnx" for leaf in leaves(tree))
+    return any(leaf.get("form") == "onnx" for leaf in output_leaves(tree))
 
 
 def write_optionals(file: str | os.PathLike[str]) -> None:
@@ -253,7 +253,7 @@ def write_optionals(file: str | os.PathLike[str]) -> None:
         outputs = [output.name for output in proto.graph.output]
         tree = read({entry.key: entry.value for entry in proto.metadata_props}, outputs)
         assert tree is not None, "the output structure is written first"
-        for leaf in leaves(tree):
+        for leaf in output_leaves(tree):
             if leaf.get("form") == "onnx" and "flag" in leaf:
                 _join(proto.graph, leaf)
         write_metadata(proto, tree)

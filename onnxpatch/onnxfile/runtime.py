@@ -61,7 +61,7 @@ def runtimes() -> tuple[dict[str, Runtime], dict[str, str]]:
     return found, failures
 
 
-def chosen(runtime: str | Sequence[str] | None) -> list[Runtime]:
+def chosen_runtimes(runtime: str | Sequence[str] | None) -> list[Runtime]:
     """The runtimes that `runtime=` names: a name, or several. None: onnxruntime, or onnx.reference where it is absent.
 
     Raises InputError for a name that is not known, and for a runtime that is not installed.
@@ -107,7 +107,7 @@ class Graph:
         max_seconds: float | None = DEFAULT_SECONDS,
         providers: Sequence[Provider] | None = None,
     ) -> None:
-        (self._runtime,) = chosen(runtime)
+        (self._runtime,) = chosen_runtimes(runtime)
         self.path = Path(path)
         self.max_seconds = checked_limit(max_seconds)
         self.max_bytes = math.inf
@@ -164,7 +164,7 @@ def load_graphs(
     providers: Sequence[Provider] | None,
 ) -> list[Graph]:
     """The file in each of the runtimes that `runtime` names. Raises as `Graph` does."""
-    named = chosen(runtime)
+    named = chosen_runtimes(runtime)
     if providers is not None and not any(one.takes_providers for one in named):
         raise InputError(
             f"providers={list(providers)!r} are onnxruntime's, and runtime= names {', '.join(r.name for r in named)}"

@@ -63,7 +63,7 @@ class Report(Outcome):
 
     def table(self) -> str:
         """Every comparison on a line of its own, and all that was found: what `print(report)` leaves out."""
-        return table(self)
+        return report_table(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as dicts, lists and plain values; `schema` is the version of this layout."""
@@ -79,7 +79,7 @@ class Report(Outcome):
 
     def to_markdown(self) -> str:
         """The same as `table`, for an issue."""
-        return markdown(self)
+        return report_markdown(self)
 
     def __str__(self) -> str:
         return text(self)
@@ -105,7 +105,7 @@ def _json_value(value: object) -> object:
     return value
 
 
-def table(report: Outcome) -> str:
+def report_table(report: Outcome) -> str:
     """The verdict, how the file was made, a row for each comparison, and all findings."""
     cells = [[one_line(cell) for cell in row] for row in rows(report)]
     return "\n".join(
@@ -126,7 +126,7 @@ def _how(report: Outcome) -> str:
     return one_line(f"{report.model}: {', '.join(parts)}")
 
 
-def markdown(report: Outcome) -> str:
+def report_markdown(report: Outcome) -> str:
     """The same as `table`: a heading, a table, a list; the versions at the end."""
     lines = [
         f"### {escaped(headline(report))}",

@@ -34,7 +34,7 @@ def variants(values: Sequence[object], finite: bool = True) -> Iterator[Variant]
     yield MASKED, [_last_row_off(v) for v in values]
 
 
-def scaled(values: Sequence[object], factor: float) -> Variant:
+def rescaled(values: Sequence[object], factor: float) -> Variant:
     """(label, leaves): the floats times `factor`. Masks stay, and whole numbers, which count something."""
     return f"times {factor:g}", [_changed(v, _measures, lambda x: x * factor) for v in values]
 

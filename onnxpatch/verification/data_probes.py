@@ -101,7 +101,7 @@ class _DataSearch:
             if not self._goes_on():
                 return
             refused = self.refused[one.planted] >= _REFUSED
-            if one.label in labels or refused or equal(one.values, self.values):
+            if one.label in labels or refused or equal_values(one.values, self.values):
                 continue
             labels.add(one.label)
             probe = self._tried(one)
@@ -257,6 +257,6 @@ def _by_chance(oracle: Oracle, values: Sequence[object], outputs: Sequence[torch
     return any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
 
 
-def equal(a: Sequence[Any], b: Sequence[Any]) -> bool:
+def equal_values(a: Sequence[Any], b: Sequence[Any]) -> bool:
     """Whether the tensors of two inputs are the same."""
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True) if isinstance(x, torch.Tensor))

@@ -33,8 +33,8 @@ from onnxpatch.onnxfile.limits import peak_of_process
 from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.verification.beyond_inputs import changes_of_a_call
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.data_changes import MAGNITUDES, scaled
-from onnxpatch.verification.data_probes import data_probes, equal
+from onnxpatch.verification.data_changes import MAGNITUDES, rescaled
+from onnxpatch.verification.data_probes import data_probes, equal_values
 from onnxpatch.verification.eager import Answer, Eager, Flatten
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
@@ -93,8 +93,8 @@ def _moving(oracle: Oracle, dim: DynamicDim) -> Probe | None:
 
 def _magnitudes(oracle: Oracle, first: Probe) -> Iterator[Probe]:
     """Larger and smaller numbers: what overflows, or loses small terms, in the graph alone."""
-    for label, values in (scaled(first.values, factor) for factor in MAGNITUDES):
-        if equal(values, first.values) or not oracle.affords_the_example:
+    for label, values in (rescaled(first.values, factor) for factor in MAGNITUDES):
+        if equal_values(values, first.values) or not oracle.affords_the_example:
             continue
         answer = oracle.eager.ask(values)
         if answer.outputs is not None and answer.finite:

@@ -24,12 +24,12 @@ MOST_TRIED = 12
 _LEAST_TRIED = 3
 
 
-def relation_of(oracle: Oracle, checks: Sequence[Checked], right: Callable[[Probe], bool]) -> RightWithin | None:
+def right_relation(oracle: Oracle, checks: Sequence[Checked], right: Callable[[Probe], bool]) -> RightWithin | None:
     """The first relation that all right checks have and no wrong one has, and that is right at other sizes as well."""
     for relation in relations(oracle.dims):
         if all(_explains(relation, {**oracle.example, **check.sizes}, check.ok) for check in checks):
             oracle.reserve(2 * MOST_TRIED)
-            probes = tried(oracle, relation)
+            probes = related_probes(oracle, relation)
             if len(probes) >= _LEAST_TRIED and all(map(right, probes)):
                 text, of = relation.size.text, len(probes)
                 said = f'right wherever {relation.name} = {text} ({of} of {of}): write "{text}" for {relation.name}'
@@ -42,7 +42,7 @@ def _explains(relation: SizeRelation, sizes: Mapping[str, int], right: bool) -> 
     return relation.holds(sizes) == right or (right and sizes[relation.name] == 1)
 
 
-def tried(oracle: Oracle, relation: SizeRelation) -> list[Probe]:
+def related_probes(oracle: Oracle, relation: SizeRelation) -> list[Probe]:
     """Probes at sizes that have a relation, where eager takes them."""
     found = (oracle.at(sizes, must=True) for sizes in sizes_with(relation, oracle.dims))
     return list(dict.fromkeys(itertools.islice(filter(None, found), MOST_TRIED)))
@@ -62,7 +62,7 @@ def right_within(
 
     checks: what was compared. right: runs the graph at one more probe. fixed: dimensions that are static in the file.
     """
-    if (related := relation_of(oracle, checks, right)) is not None:
+    if (related := right_relation(oracle, checks, right)) is not None:
         return [related]
     search = _RightSizes(oracle, right, fixed, _FOR_A_REPORT)
     bounds = [bound for bound in search.bounds(checks) or () if bound.name not in fixed]

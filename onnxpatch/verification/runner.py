@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.inputs.dims import DynamicDim, SizeRelation
 from onnxpatch.onnxfile import size_bounds
-from onnxpatch.onnxfile.graph import drawing, unfed_outputs
+from onnxpatch.onnxfile.graph import random_nodes, unfed_outputs
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.results.checks import Checked, Untried
@@ -47,7 +47,7 @@ _NAMED = 5  # inputs that were not tried
 _FIRST = 6  # probes run before those that break a guard; probes are ordered by how informative they are
 
 
-def run(
+def compare_graphs(
     graphs: Sequence[Graph],
     feed: Feed,
     reference: Reference,
@@ -181,7 +181,7 @@ def _checked(
 
 def _draws(graph: Graph) -> list[str]:
     """The lines that draw random numbers in the graph; the operator where the line is not known."""
-    return list(dict.fromkeys(source_line(node) or node.op_type for node in drawing(graph.proto)))
+    return list(dict.fromkeys(source_line(node) or node.op_type for node in random_nodes(graph.proto)))
 
 
 def _worst(graph: Graph, probe: Probe, draws: int, compare: Callable[[Probe], Checked]) -> Checked:

@@ -115,7 +115,7 @@ def test_a_later_attempt_has_a_limit_and_says_so(
     """The first attempt is wrong, the second does not end: it is cut off, and the first one's error is raised."""
     monkeypatch.setattr("onnxpatch.attempts.attempt_log._LEAST_SECONDS", 0.3)
     monkeypatch.setattr("onnxpatch.attempts.attempt_log._TIMES_THE_FIRST", 0)
-    run = exported.export
+    run = exported.run_exporter
 
     def slow_with_branches(request: object, path: Path) -> object:
         start = time.process_time()

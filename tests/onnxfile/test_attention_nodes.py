@@ -8,7 +8,7 @@ from torch import Tensor
 
 import onnxpatch
 from onnxpatch.onnxfile.attention_nodes import name_attention
-from onnxpatch.onnxfile.graph import histogram
+from onnxpatch.onnxfile.graph import operator_counts
 
 pytestmark = pytest.mark.exports
 
@@ -104,7 +104,7 @@ def test_a_mask_is_added_and_is_right_for_queries_that_see_no_key(words, operato
     proto.opset_import[0].version = opset  # its operators are the same in 23
     onnx.save(proto, path)
     assert name_attention(path, operators) == 2
-    left = histogram(onnx.load(path))
+    left = operator_counts(onnx.load(path))
     assert left["Softmax"] == 0 and left["MatMul"] == 6
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     for batch, length in ((3, 7), (1, 2)):

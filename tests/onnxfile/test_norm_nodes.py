@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import onnxpatch
-from onnxpatch.onnxfile.graph import histogram
+from onnxpatch.onnxfile.graph import operator_counts
 from onnxpatch.onnxfile.norm_nodes import name_norms
 
 pytestmark = pytest.mark.exports
@@ -79,7 +79,7 @@ def test_a_layer_norm_is_one_node(words, tmp_path):
     assert name_norms(path) == 1
     proto = onnx.load(path)
     onnx.checker.check_model(proto, full_check=True)
-    assert histogram(proto)["LayerNormalization"] == 1 and not histogram(proto)["ReduceMean"]
+    assert operator_counts(proto)["LayerNormalization"] == 1 and not operator_counts(proto)["ReduceMean"]
     answers_as_eager(model, path)
 
 
@@ -92,7 +92,7 @@ def test_an_rms_norm_is_what_onnxruntime_fuses(words, tmp_path):
     answers_as_eager(model, path)
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    assert histogram(onnx.load(tmp_path / "optimized.onnx"))["SimplifiedLayerNormalization"] == 1
+    assert operator_counts(onnx.load(tmp_path / "optimized.onnx"))["SimplifiedLayerNormalization"] == 1
 
 
 @pytest.mark.parametrize("words", OTHER)
@@ -126,5 +126,5 @@ def test_an_export_by_dynamo_says_how_many(opset, count, tmp_path):
         opset_version=opset, attempts="asked",
     )  # fmt: skip
     assert report.ok and f"one kernel for each normalization that the model writes out: {count}" in report.notes
-    left = histogram(onnx.load(tmp_path / "m.onnx"))
+    left = operator_counts(onnx.load(tmp_path / "m.onnx"))
     assert left["LayerNormalization"] == 5 and left["RMSNormalization"] == (2 if opset == 23 else 0)

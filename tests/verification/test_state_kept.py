@@ -14,7 +14,7 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch._torch.dispatch_modes import writes_seen
-from onnxpatch.inputs.held_objects import copied, objects_held
+from onnxpatch.inputs.held_objects import copied_value, objects_held
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.patching.forward_state import Snapshot, _TensorContents
 from onnxpatch.verification.eager import Eager
@@ -191,7 +191,7 @@ class Locked:
 
 def test_what_cannot_be_copied_is_put_back():
     one = Locked()
-    assert copied(one) is one
+    assert copied_value(one) is one
     _, restore = objects_held([one])
     one.items.append(2)
     one.more = 3
@@ -200,7 +200,7 @@ def test_what_cannot_be_copied_is_put_back():
 
 
 def test_a_tensor_amid_an_autograd_graph_is_copied():
-    made = copied({"x": [torch.ones(2, requires_grad=True) * 2]})
+    made = copied_value({"x": [torch.ones(2, requires_grad=True) * 2]})
     assert made["x"][0].tolist() == [2, 2]
 
 

@@ -16,7 +16,7 @@ import onnxpatch
 from benchmarks.devious import everything
 from benchmarks.devious.kinds import Devious
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile.graph import drawing
+from onnxpatch.onnxfile.graph import random_nodes
 from onnxpatch.results.checks import Checked
 from onnxpatch.results.report import Report
 from onnxpatch.verification import runner
@@ -324,7 +324,7 @@ def test_what_is_sorted_in_the_example_is_sorted_at_other_sizes() -> None:
 @pytest.mark.parametrize(("inputs", "drawn"), [(["x", "ratio", "train"], True), (["x"], False), (["x", "", ""], False)])
 def test_a_dropout_that_trains_draws(inputs: list[str], drawn: bool) -> None:
     node = onnx.helper.make_node("Dropout", inputs, ["y"])
-    assert bool(drawing(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [])))) is drawn
+    assert bool(random_nodes(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [])))) is drawn
 
 
 class Noisy(nn.Module):

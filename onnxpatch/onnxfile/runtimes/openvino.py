@@ -41,7 +41,7 @@ class _OpenVino(Runtime):
             compiled = child.compiled(model, torch.get_num_threads())
             loops = _has_loop(openvino.Core().read_model(model))
         except RuntimeError as error:
-            raise run_error(error) from error
+            raise openvino_error(error) from error
         return _LoopInOpenVino(compiled, model) if loops else _InOpenVino(compiled)
 
 
@@ -71,7 +71,7 @@ class _InOpenVino:
                 raise stopped(seconds)
             return [_output(*raw) for raw in child.outputs(self._compiled, request, names)]
         except RuntimeError as error:
-            raise run_error(error) from error
+            raise openvino_error(error) from error
 
 
 class _LoopInOpenVino(_InOpenVino):
@@ -97,7 +97,7 @@ class _LoopInOpenVino(_InOpenVino):
             raise stopped(seconds) from None
         # Before the error stands the child's traceback.
         if done.returncode:
-            raise run_error(RuntimeError(done.stderr.decode(errors="replace")[-_LONGEST:].partition("Error: ")[2]))
+            raise openvino_error(RuntimeError(done.stderr.decode(errors="replace")[-_LONGEST:].partition("Error: ")[2]))
         return [_output(array, bool(bits)) for bits, array in child.unpacked(done.stdout)]
 
 
@@ -105,7 +105,7 @@ def _output(array: Array, bits: bool) -> Output:
     return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16) if bits else array
 
 
-def run_error(error: Exception) -> RunError:
+def openvino_error(error: Exception) -> RunError:
     """An error of OpenVINO as a RunError, without the lines of OpenVINO's own source.
 
     It names no node: OpenVINO rewrites the graph first, and a node's name may be that of one that was merged into it.
