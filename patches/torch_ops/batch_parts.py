@@ -43,7 +43,8 @@ _of_rows = functools.partial(
 )
 def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Gives as many rows as the example has. Each remembers its number and its tensor."""
-    if dim != 0 or not input.dim() or not symbolic(input.shape[0]):
+    least = 1 if exporting() == "dynamo" else 2  # tolist() takes a vector apart there
+    if dim != 0 or input.dim() < least or not symbolic(input.shape[0]):
         return NotImplemented
     if exporting() == "trace":
         rows = tuple(original(input, 0))

@@ -269,8 +269,11 @@ class _Stepped(torch.nn.Module):
             missing = (4 - columns % 4) % 4
             turned = functional.pad(turned, (0, missing, 0, 0), "replicate")
         if mask.size(1) % 2 == 1:
-            mask = functional.pad(mask, (0, 1))
+            mask = self.to_multiple(mask, 2)
         return groups, x, turned, mask
+
+    def to_multiple(self, mask: Tensor, step: int) -> Tensor:
+        return functional.pad(mask, (0, step - mask.shape[1] % step))
 
 
 @op(

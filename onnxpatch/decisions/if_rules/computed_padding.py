@@ -4,6 +4,9 @@
         missing = 4 - n % 4                     x = F.pad(x, (0, self.step - x.shape[-1] % self.step))
         x = F.pad(x, (0, 0, missing, 0))
 
+    if n % 4 > 0:                           a function that returns its first argument padded
+        x = pad_to_multiple(x, 4)
+
 The body is run at every size, and pads by `amount if test else 0`.
 """
 
@@ -11,15 +14,16 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
 
-from onnxpatch.decisions.if_rules.noop_padding import own_padding, pads_by_amounts
+from onnxpatch.decisions.if_rules.noop_padding import own_padding, pad_call, pads_by_amounts
 from onnxpatch.decisions.if_rules.source import (
     OPPOSITES,
     CodeComparison,
@@ -32,13 +36,16 @@ from onnxpatch.decisions.if_rules.source import (
     is_plain,
     names_elsewhere,
     names_in,
+    tree_of,
+    value_in,
 )
 from onnxpatch.formulas.symbolic import chosen, constant_size, missing_to, symbolic
 
 
 def side_that_pads(frame: FrameType) -> bool | None:
     """What to answer so that the body runs, where `frame` is evaluating the test of such an `if`."""
-    return next(iter(_tests(frame)), None)
+    sides = (side for side, function in _tests(frame) if function is None or _pads_first(_code_of(function, frame)))
+    return next(sides, None)
 
 
 def amounts_here(amounts: Sequence[Any], frame: FrameType) -> list[Any] | None:
@@ -46,14 +53,17 @@ def amounts_here(amounts: Sequence[Any], frame: FrameType) -> list[Any] | None:
 
     None where the call is in no such `if`, or is right as it is.
     """
-    for test, compared in _bodies(frame):
-        if pads_by_amounts(frame, test.lineno):
-            return None  # the amounts are 0 where the test is false
-        values = _combined([one.values(frame) for one in compared], test)
-        if values is None:
-            return None
-        found = [_amount(values, amount) for amount in amounts]
-        return None if any(one is None for one in found) else found
+    for here in (frame, frame.f_back) if frame.f_back is not None else (frame,):
+        for test, compared, function in _bodies(here):
+            if (function is not None and _code_of(function, here)) != (here is not frame and frame.f_code):
+                continue
+            if pads_by_amounts(here, test.lineno):
+                return None  # the amounts are 0 where the test is false
+            values = _combined([one.values(here) for one in compared], test)
+            if values is None:
+                return None
+            found = [_amount(values, amount) for amount in amounts]
+            return None if any(one is None for one in found) else found
     return None
 
 
@@ -91,22 +101,54 @@ def _amount(compared: tuple[Any, str, Any], amount: Any) -> object:
 
 
 @at_line
-def _tests(tree: ast.AST) -> Iterator[tuple[Lines, bool]]:
-    for node, _ in _found(tree):
+def _tests(tree: ast.AST) -> Iterator[tuple[Lines, tuple[bool, ast.expr | None]]]:
+    for node, _, function in _found(tree):
         first = node.test.values[0] if isinstance(node.test, ast.BoolOp) else node.test
-        yield node.test, not isinstance(first, ast.UnaryOp)
+        yield node.test, (not isinstance(first, ast.UnaryOp), function)
 
 
 @at_line
-def _bodies(tree: ast.AST) -> Iterator[tuple[Lines, tuple[ast.expr, list[CodeComparison]]]]:
-    yield from ((node.body, (node.test, compared)) for node, compared in _found(tree))
+def _bodies(tree: ast.AST) -> Iterator[tuple[Lines, tuple[ast.expr, list[CodeComparison], ast.expr | None]]]:
+    yield from ((node.body, (node.test, compared, function)) for node, compared, function in _found(tree))
 
 
-def _found(tree: ast.AST) -> Iterator[tuple[ast.If, list[CodeComparison]]]:
+def _found(tree: ast.AST) -> Iterator[tuple[ast.If, list[CodeComparison], ast.expr | None]]:
+    """(if, what its test compares, the function that its body calls on what it assigns, if it pads in there)."""
     for node, _ in ifs(tree):
-        compared = _comparisons(node.test)
-        if compared and _pads_alone(node, tree):
-            yield node, compared
+        if compared := _comparisons(node.test):
+            if _pads_alone(node, tree):
+                yield node, compared, None
+            elif function := _called_on_its_own(node.body):
+                yield node, compared, function
+
+
+def _called_on_its_own(body: list[ast.stmt]) -> ast.expr | None:
+    """The `f` of `x = f(x, ...)` alone."""
+    target, value = assigned_by(body[0]) or ("", None)
+    own = len(body) == 1 and isinstance(value, ast.Call) and value.args and ast.unparse(value.args[0]) == target
+    return value.func if own and isinstance(value, ast.Call) and is_plain(value.func, ast.Attribute) else None
+
+
+def _code_of(function: ast.expr, frame: FrameType) -> CodeType | None:
+    try:
+        found = value_in(function, frame)
+    except (AttributeError, NameError):
+        return None
+    return getattr(inspect.unwrap(found) if callable(found) else found, "__code__", None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _pads_first(code: CodeType | None) -> bool:
+    """Whether a function returns its first argument padded, and no more; what else it computes is for the amounts."""
+    tree = tree_of(code) if code is not None else None
+    if not isinstance(tree, ast.FunctionDef) or not isinstance(last := tree.body[-1], ast.Return):
+        return False
+    first = next((one.arg for one in tree.args.args if one.arg != "self"), None)
+    pads = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and own_padding(one)]
+    written = {name.id for name in names_in(set(tree.body) - set(pads)) if isinstance(name.ctx, ast.Store)}
+    returned = pad_call(last.value)
+    value = last.value if returned is None else returned.padded
+    return isinstance(value, ast.Name) and value.id == first not in written and bool(pads or returned)
 
 
 def _pads_alone(node: ast.If, tree: ast.AST) -> bool:
