@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from onnxpatch import exporting, missing, op, untraced
 from onnxpatch.formulas.proof_cases import matrices
-from onnxpatch.formulas.symbolic import decided_by_data, example_of, fixed_size, static_number, symbolic
+from onnxpatch.formulas.symbolic import decided_by_data, example_of, static_number, symbolic
 
 
 def _squeezed(x: Tensor) -> tuple[Tensor, ...]:
@@ -240,55 +239,6 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     known = [static_number(size) if isinstance(size, Tensor) else size for size in input.shape]
     sizes = [size if number is None else number for size, number in zip(input.shape, known, strict=True)]
     return input.reshape([*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :]])
-
-
-class _Weighed(torch.nn.Module):
-    """Weights from each pixel and from all of them, as CLAP's fusion has them and squeeze-and-excitation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.near, self.far = torch.nn.Conv2d(16, 16, 1), torch.nn.Conv2d(16, 16, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        rows = x[x[:, 0, 0, 0] > 0]
-        return torch.sigmoid(self.near(rows) + self.far(functional.adaptive_avg_pool2d(rows, 1))) * rows
-
-
-@op(
-    "nn.functional.conv2d",
-    name="convolution-of-one-pixel",
-    why="The input tensor cannot be reshaped to the requested shape. Input shape:{0,16,1,1}, requested "
-    "shape:{0,-1,1,1,8}: of no rows, where onnxruntime puts two convolutions that are added into its own layout",
-    reason="cannot be reshaped",
-    link="https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/optimizer/nchwc_transformer.cc",
-    tries=lambda b: torch.linspace(-1, b - 1.5, b * 16 * 6).reshape(b, 16, 2, 3),
-    sizes=(4, 6, 1),
-    case=_Weighed,
-    unchanged=lambda x: functional.conv2d(x.mean((2, 3), keepdim=True), x.new_ones(4, 16, 1, 1)),
-)
-def convolution_of_one_pixel(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: object = 1,
-    padding: object = 0,
-    dilation: object = 1,
-    groups: int = 1,
-) -> Tensor:
-    """A product of matrices, where data decides the number of rows."""
-    if padding not in (0, (0, 0)) or groups != 1 or input.dim() != 4 or not _single(weight) or not _single(input):
-        return NotImplemented
-    if not decided_by_data(input, [0]):
-        return NotImplemented
-    return functional.linear(input.flatten(1), weight.flatten(1), bias)[:, :, None, None]
-
-
-def _single(x: Tensor) -> bool:
-    """Whether its last two axes have one element at every size of the inputs."""
-    # The example rules most out, before a long expression is asked for.
-    if any(fixed_size(x, axis) != 1 for axis in (2, 3)):
-        return False
-    return all(static_number(size) == 1 if isinstance(size, Tensor) else True for size in x.shape[2:])
 
 
 op("ravel", why=untraced("aten::ravel"), tries=matrices, to=lambda x: x.reshape(-1))
