@@ -254,6 +254,7 @@ NOT_MEASURED = {
     "idle-mask": "computes what is behind the test always: at most eager's work where the test is true",
     "integers-clamped-by-floats": _ONE_NODE,
     "instance-norm-of-any-channels": _ROUTE,
+    "embedding-of-bounded-norm": "the norm of each row that is looked up",
     **dict.fromkeys(["floats-of-whole-numbers", "powers-of-two-dtypes", "stacks-of-two-dtypes"], _ONE_NODE),
     "largest-of-all": _ONE_NODE,
     "last-slice": _SIZES,

@@ -128,6 +128,13 @@ def floor_rest(input: Tensor, other: Tensor | float) -> Tensor:
     return torch.where((rest != 0) & ((rest < 0) ^ (other < 0)), rest + other, rest)
 
 
+def by_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """x * weight + bias, which belong to axis 1, the channels."""
+    shape = [1, -1] + [1] * (x.dim() - 2)
+    x = x if weight is None else x * weight.reshape(shape)
+    return x if bias is None else x + bias.reshape(shape)
+
+
 def reduced(loss: Tensor, reduction: str) -> Tensor:
     """The loss of each element or row as it is ("none"), their sum, or their mean."""
     return loss if reduction == "none" else loss.sum() if reduction == "sum" else loss.mean()

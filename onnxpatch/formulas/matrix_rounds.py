@@ -92,6 +92,12 @@ def eye(x: Tensor) -> Tensor:
     return (places[:, None] == places).to(torch.float64)
 
 
+def ticks(x: Tensor) -> tuple[Tensor, Tensor, Any]:
+    """The numbers of the rows, those of the columns, and how many there are of what is fewer."""
+    rows, columns = (torch.arange(x.shape[axis], device=x.device) for axis in (-2, -1))
+    return rows, columns, torch.minimum(torch.ones_like(rows).sum(), torch.ones_like(columns).sum())
+
+
 # ------------------------------------------------------------------ LU
 def failed(bad: Tensor) -> Tensor:
     """The `info` of torch's factorizations: the first row, counted from 1, where (..., m, n) is true; 0 for none."""
@@ -102,8 +108,7 @@ def failed(bad: Tensor) -> Tensor:
 
 def lu(loop: Loop, a: Tensor, pivoted: bool) -> tuple[Tensor, Tensor]:
     """(L and U in one matrix, the pivots counted from 1) of (..., m, n), as LAPACK has them."""
-    rows, columns = (torch.arange(a.shape[axis], device=a.device) for axis in (-2, -1))
-    most: Any = torch.minimum(torch.ones_like(rows).sum(), torch.ones_like(columns).sum())
+    rows, columns, most = ticks(a)
     pivots = torch.arange(most, device=a.device) + 1 + torch.zeros_like(a[..., 0, :1], dtype=torch.int64)
 
     def step(k: Tensor, both: Tensor, pivots: Tensor) -> State:
@@ -133,8 +138,7 @@ def _ticks(x: Tensor) -> Tensor:
 
 def order_of(loop: Loop, pivots: Tensor, like: Tensor) -> Tensor:
     """Which row of a matrix each row of its LU is, (..., m). like: the LU, as many of whose pivots count as it has."""
-    rows, columns = (torch.arange(like.shape[axis], device=like.device) for axis in (-2, -1))
-    most: Any = torch.minimum(torch.ones_like(rows).sum(), torch.ones_like(columns).sum())
+    rows, _, most = ticks(like)
     start = rows + torch.zeros_like(like[..., :1, 0], dtype=torch.int64)
 
     def step(k: Tensor, order: Tensor) -> State:
@@ -146,11 +150,8 @@ def order_of(loop: Loop, pivots: Tensor, like: Tensor) -> Tensor:
 # ------------------------------------------------------------------ Householder's reflections
 def reflected(loop: Loop, a: Tensor) -> tuple[Tensor, Tensor]:
     """(R, and below it the reflections without their 1; their factors) of (..., m, n), with LAPACK's signs."""
-    rows, columns = (torch.arange(a.shape[axis], device=a.device) for axis in (-2, -1))
-    most: Any = torch.minimum(torch.ones_like(rows).sum(), torch.ones_like(columns).sum())
-    factors = torch.arange(most, device=a.device).to(torch.float64) * 0 + torch.zeros_like(
-        a[..., 0, :1], dtype=torch.float64
-    )
+    rows, columns, most = ticks(a)
+    factors = torch.arange(most, device=a.device) * 0 + torch.zeros_like(a[..., 0, :1], dtype=torch.float64)
 
     def step(k: Tensor, both: Tensor, factors: Tensor) -> State:
         line = column(both, k)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onnxpatch import exporting, missing, op
+from onnxpatch.formulas.elementary import by_channel
 from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import decided_by_data
 
@@ -66,14 +67,7 @@ def batch_norm(
     centred = input - input.mean(axes, keepdim=True)
     # The variance without Bessel's correction: torch uses that for the running statistics only.
     found = centred / torch.sqrt((centred * centred).mean(axes, keepdim=True) + eps)
-    return _by_channel(found, weight, bias)
-
-
-def _by_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """x * weight + bias, which belong to axis 1, the channels."""
-    shape = [1, -1] + [1] * (x.dim() - 2)
-    x = x if weight is None else x * weight.reshape(shape)
-    return x if bias is None else x + bias.reshape(shape)
+    return by_channel(found, weight, bias)
 
 
 class _OfChosen(torch.nn.Module):
@@ -113,7 +107,7 @@ def batch_norm_of_chosen_rows(
         return NotImplemented
     factor = torch.rsqrt(running_var + eps) * (1 if weight is None else weight)
     summand = (0 if bias is None else bias) - running_mean * factor
-    return _by_channel(input, factor, summand).to(input.dtype)
+    return by_channel(input, factor, summand).to(input.dtype)
 
 
 _NATIVE, _ATEN = torch.native_batch_norm, torch.ops.aten
@@ -162,7 +156,7 @@ def native_batch_norm(
     else:
         mean, spread = running_mean, torch.rsqrt(running_var + eps)
         apart, statistics = input - mean.reshape(shape), (input.new_zeros([0]), input.new_zeros([0]))
-    return (_by_channel(apart * spread.reshape(shape), weight, bias), *statistics)
+    return (by_channel(apart * spread.reshape(shape), weight, bias), *statistics)
 
 
 @op(

@@ -23,8 +23,7 @@ def _both(m: int, n: int) -> tuple[Tensor, Tensor]:
 
 def _unpacked(both: Tensor, pivots: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
     """(P, L, U) of an LU in float64 and its pivots."""
-    rows, columns = (torch.arange(both.shape[axis], device=both.device) for axis in (-2, -1))
-    least: Any = torch.minimum(torch.ones_like(rows).sum(), torch.ones_like(columns).sum())
+    rows, columns, least = rounds.ticks(both)
     first = torch.arange(least, device=both.device)
     lower = torch.where(rows[:, None] > columns, both, torch.zeros_like(both)).index_select(-1, first)
     lower = lower + (rows[:, None] == first).to(both.dtype)

@@ -14,8 +14,6 @@ from onnxpatch.formulas.elementary import erfc, floats, log1p, polynomial
 
 # Lanczos approximation with g = 7 and nine terms: 15 digits.
 _G = 7.0
-
-
 _LANCZOS = (
     0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059,
     12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
@@ -62,18 +60,10 @@ def _right(z: Tensor) -> Tensor:
 
 
 _TERMS = 12  # summed one by one, before the formula of Euler and Maclaurin takes over
-
-
 # B(2k) / (2k)! of the Bernoulli numbers B(2k), -B(2k) / 2k, and themselves.
 _ZETA = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
-
-
 _DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760, -1 / 12)
-
-
 _TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66)
-
-
 _PAIRED = (0, 6, 10, 12)  # (x + k) (x + 7 - k) without x (x + 7)
 
 
@@ -194,15 +184,8 @@ def mvlgamma(input: Tensor, p: int) -> Tensor:
     return found + p * (p - 1) / 4 * math.log(math.pi)
 
 
-_SMALL = 1e-12
-
-
-_TINY = 1e-300
-
-
+_SMALL, _TINY = 1e-12, 1e-300
 _LARGE = 1000.0  # from this a on a formula takes the place of rounds, whose number grows with the root of a
-
-
 # Of the difference from a normal distribution, by powers of eta (Temme 1979).
 _TEMME = (
     -0.33333333333, 0.083333333333, -0.014814814815, 0.0011574074074, 0.00035273368607, -0.00017875514403,

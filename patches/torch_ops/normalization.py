@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import exporting, op, untraced
+from onnxpatch.formulas.elementary import by_channel
 from onnxpatch.formulas.layer_nodes import rms_norm as _rms_norm
 from onnxpatch.formulas.nodes import Value, Writer, numbers, run, target_opset
 from onnxpatch.formulas.proof_cases import randomised
@@ -131,17 +132,18 @@ def instance_norm(
         weight = torch.ones(channels) if weight is None else weight
         bias = torch.zeros(channels) if bias is None else bias
         return original(input, None, None, weight, bias, True, momentum, eps)
-    by_channel = [1, -1] + [1] * (input.dim() - 2)
-    if use_input_stats:
-        axes = list(range(2, input.dim()))
-        mean = input.mean(axes, keepdim=True)
-        # Divided by n, as torch normalizes; n - 1 is for the running variance.
-        variance = (input - mean).pow(2).mean(axes, keepdim=True)
-    else:
-        mean, variance = (stored.view(by_channel) for stored in (running_mean, running_var) if stored is not None)
-    normal = (input - mean) * torch.rsqrt(variance + eps)
-    normal = normal if weight is None else normal * weight.view(by_channel)
-    return normal if bias is None else normal + bias.view(by_channel)
+    normal = _normal(input.flatten(2), eps)[0].reshape(input.shape)
+    if running_mean is not None and running_var is not None and not use_input_stats:
+        normal = by_channel(by_channel(input, None, -running_mean), torch.rsqrt(running_var + eps), None)
+    return by_channel(normal, weight, bias)
+
+
+def _normal(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """x, normalized along its last axis, the means, and the reciprocals of the deviations."""
+    mean = x.mean(-1, keepdim=True)
+    # Divided by n, as torch normalizes; n - 1 is for the running variance.
+    spread = torch.rsqrt(((x - mean) * (x - mean)).mean(-1, keepdim=True) + eps)
+    return (x - mean) * spread, mean, spread
 
 
 op(
@@ -236,11 +238,5 @@ def native_group_norm(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, N: Any, C: Any, HxW: Any, group: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The normalized groups, their means, and the reciprocals of their deviations."""
-    rows = input.reshape(input.shape[0], group, -1)
-    mean = rows.mean(-1, keepdim=True)
-    spread = torch.rsqrt(((rows - mean) * (rows - mean)).mean(-1, keepdim=True) + eps)
-    found = ((rows - mean) * spread).reshape(input.shape)
-    shape = [1, -1] + [1] * (input.dim() - 2)
-    found = found if weight is None else found * weight.reshape(shape)
-    found = found if bias is None else found + bias.reshape(shape)
-    return found, mean.squeeze(-1), spread.squeeze(-1)
+    found, mean, spread = _normal(input.reshape(input.shape[0], group, -1), eps)
+    return by_channel(found.reshape(input.shape), weight, bias), mean.squeeze(-1), spread.squeeze(-1)

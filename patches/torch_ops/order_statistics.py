@@ -81,7 +81,7 @@ def quantile(
 
     known: which entries count.
     """
-    if dim is None:
+    if dim is None or not x.dim():
         parts = known if known is None else known.flatten()
         flat = quantile(x.flatten(), q, 0, interpolation=interpolation, known=parts)
         return flat.reshape([*flat.shape, *([1] * x.dim())]) if keepdim else flat
@@ -128,6 +128,8 @@ def _known(x: Tensor) -> tuple[Tensor, ...]:
         middle,
         x.gather(1, place.unsqueeze(1)),
         torch.nanmedian(x),
+        *torch.nanmedian(x[0, 0, 1], 0),
+        torch.nanquantile(x[0, 0, 1], 0.5, 0),
         torch.nanmedian(x.half(), 1).values,
         *of_rows,
         torch.nanquantile(x, 0.5, interpolation="nearest"),
@@ -143,8 +145,9 @@ def _known(x: Tensor) -> tuple[Tensor, ...]:
 )
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower of the two middle entries of those that are not NaN."""
-    if dim is None:
-        return nanmedian(input.flatten(), 0).values
+    if dim is None or not input.dim():
+        found = nanmedian(input.flatten(), 0)
+        return found.values if dim is None else found
     if not input.is_floating_point():
         return median(input, dim, keepdim)
     # Every second NaN counts as the least of all numbers, the others as the largest: the median is that of all.

@@ -143,6 +143,25 @@ def _placed(input: Tensor, indices: Any, values: Tensor, accumulate: bool = Fals
     return input.scatter_add(0, _spread(indices[0], rows, 0), rows)
 
 
+def _shortened(rows: Tensor, most: float, order: float) -> Tensor:
+    return rows * (most / (rows.norm(order, -1, keepdim=True) + 1e-7)).clamp(max=1)
+
+
+op(
+    "nn.functional.embedding",
+    name="embedding-of-bounded-norm",
+    why="rows longer than max_norm are not shortened (relative error 2), or Unrecognized attribute: axes for ReduceL2",
+    reason="ReduceL2|relative error",
+    exporters=("trace",),
+    tries=lambda b, n: (torch.randint(0, 6, (b, n)), torch.randn(6, 4)),
+    case=lambda at, table: functional.embedding(at, table.clone(), None, 1.0, 1.5),
+    unchanged=lambda at, table: functional.embedding(at, table),
+    to=lambda original, input, weight, padding_idx=None, max_norm=None, norm_type=2.0, *rest, **others: (
+        NotImplemented if max_norm is None else _shortened(original(input, weight), max_norm, norm_type)
+    ),
+)
+
+
 @op(
     "nn.functional.embedding_bag",
     name="largest-of-bags",
@@ -178,9 +197,7 @@ def embedding_bag(
     starts = offsets[:-1] if include_last_offset else offsets
     bag = (torch.arange(input.shape[0])[:, None] >= starts).sum(1) - 1
     bag = bag if padding_idx is None else torch.where(input == padding_idx, starts.shape[0], bag)
-    rows = weight[input]
-    if max_norm is not None:
-        rows = rows * (max_norm / (rows.norm(norm_type, 1, keepdim=True) + 1e-7)).clamp(max=1)
+    rows = weight[input] if max_norm is None else _shortened(weight[input], max_norm, norm_type)
     rows = rows if per_sample_weights is None else rows * per_sample_weights[:, None]
     start = weight.new_zeros((starts.shape[0] + 1, weight.shape[1]))
     reduction = {"max": "amax"}.get(mode, mode)
