@@ -22,7 +22,7 @@ import torch
 
 from onnxpatch._torch import exporting
 from onnxpatch.control_flow.loops.graph_loops import as_one_call, scan_loop
-from onnxpatch.control_flow.loops.graph_loops import while_loop as graph_while
+from onnxpatch.control_flow.loops.graph_loops import write_while as graph_while
 
 State: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 # A decorated function is typed as its body is: parameters and results are of the same kinds, with rows stacked.

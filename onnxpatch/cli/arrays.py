@@ -75,7 +75,7 @@ class _ExampleSizes:
         return _LENGTH
 
 
-def read(texts: Iterable[str], image: tuple[int, int] | None = None) -> list[Array]:
+def read_inputs(texts: Iterable[str], image: tuple[int, int] | None = None) -> list[Array]:
     """The inputs that `--input` describes, each text of which is one or several; one name has one size in all of them.
 
     image: (height, width) of `--image-size`. Raises InputError that says what is not understood.

@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import torch
 
-from onnxpatch.cli.arrays import Array, read
+from onnxpatch.cli.arrays import Array, read_inputs
 from onnxpatch.cli.options import names
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.dynamic_shapes import ShapesSpec
@@ -181,7 +181,7 @@ def example(
     inputs, dynamic: the texts of `--input` and `--dynamic`. input_names: the text of `--input-names`, which goes before
     the names that the model declares. Raises InputError where there is no example, or an option is not understood.
     """
-    arrays = read(inputs, image_size)
+    arrays = read_inputs(inputs, image_size)
     call = _from_inputs(target.model, arrays) if arrays else target.example
     if call is None:
         if _takes_arguments(target.model):
@@ -198,7 +198,7 @@ def example(
 
 def call_from_file(model: torch.nn.Module, file: Path) -> tuple[tuple[object, ...], dict[str, object]]:
     """(args, kwargs) for `--data FILE.npz`: one more call, of arrays named like the arguments."""
-    call = _from_inputs(model, read([str(file)]))
+    call = _from_inputs(model, read_inputs([str(file)]))
     return tuple(call.args), dict(call.kwargs or {})
 
 

@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch.control_flow import python_calls
 from onnxpatch.control_flow.capture import Capture, decide_entry, decide_sizes, static_value
-from onnxpatch.control_flow.indexing import takes, writable, written
+from onnxpatch.control_flow.indexing import takes, writable_args, written
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.python_calls import BUILTINS
 from onnxpatch.control_flow.pytrees import tensors
@@ -154,7 +154,7 @@ def _on_a_copy(capture: Capture, function: Function, target: torch.Tensor, rest:
         if takes(target, index, value):
             return capture.execute(written, args)
         if capture.exporter == "dynamo":
-            args = writable(capture, target, index, value)
+            args = writable_args(capture, target, index, value)
     return capture.execute(_OnACopy(function), args, kwargs)
 
 
@@ -228,7 +228,7 @@ def prepared(model: torch.nn.Module) -> list[rebinding.Substitution]:
     originals = [(f"builtins.{getattr(function, '__name__', '')}", function) for function in BUILTINS]
     found = rebinding.substitutions(model, originals, classes, ask)
     found += [rebinding.Substitution(method, [place], ask) for method, place in _METHODS.items()]
-    return found + python_calls.substitutions(list(defining_modules(classes)))
+    return found + python_calls.torch_exchanged(list(defining_modules(classes)))
 
 
 @contextmanager

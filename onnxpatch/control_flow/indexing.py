@@ -44,7 +44,7 @@ def indexed(
             else (_with_number_ends(capture, index))
         )
         if value:
-            return capture.execute(function, writable(capture, tensor, index, *value))
+            return capture.execute(function, writable_args(capture, tensor, index, *value))
         if (gather := _gather_index(capture, index)) is not None:
             taken = capture.execute(function, (tensor, gather[0]))
             if gather[1] is None:
@@ -55,7 +55,7 @@ def indexed(
     return capture.execute(function, (tensor, index, *value))
 
 
-def writable(capture: Capture, tensor: torch.Tensor, index: object, value: object) -> tuple[object, ...]:
+def writable_args(capture: Capture, tensor: torch.Tensor, index: object, value: object) -> tuple[object, ...]:
     """The arguments of `tensor[index] = value`, with 0-d whole numbers in the index as tensors [1]."""
     gather = _gather_index(capture, index)
     if gather is None:

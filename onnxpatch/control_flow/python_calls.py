@@ -25,7 +25,7 @@ import torch
 
 from onnxpatch.control_flow.capture import Capture, as_number, static_dim, static_value
 from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.pytrees import as_tensor, full_scalar, has_graph_number, stacked
+from onnxpatch.control_flow.pytrees import full_scalar, has_graph_number, stacked_numbers, tensor_of
 from onnxpatch.control_flow.recording import running
 from onnxpatch.decisions.functions_run import subscripting
 from onnxpatch.formulas.symbolic import one_step
@@ -89,7 +89,7 @@ def _extreme(capture: Capture, function: Function, *values: object, **kwargs: ob
 
 
 def _same_dtype(values: Iterable[object]) -> list[torch.Tensor]:
-    found = [as_tensor(value) for value in values]
+    found = [tensor_of(value) for value in values]
     dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in found))
     return [tensor.to(dtype) if tensor.dtype != dtype else tensor for tensor in found]
 
@@ -121,7 +121,7 @@ BUILTINS: dict[Function, Function] = {
 }
 
 
-def substitutions(model_modules: Iterable[ModuleType]) -> list[rebinding.Substitution]:
+def torch_exchanged(model_modules: Iterable[ModuleType]) -> list[rebinding.Substitution]:
     """The proxy and the constructors, for every name of torch, or of one of its constructors, in the modules."""
     proxy = _TorchProxy()
     replacements: dict[int, object] = {id(torch): proxy}
@@ -184,7 +184,7 @@ def _construct(
         return original(*args, **kwargs)
     kind = torch.get_default_dtype() if dtype is None else dtype
     if len(args) == 1 and isinstance(args[0], list | tuple) and has_graph_number(args[0]):
-        return stacked(args[0], kind)
+        return stacked_numbers(args[0], kind)
     # torch.Tensor(2, 3) has sizes for arguments, not values: what is in it is not set.
     if len(args) > 1 and has_graph_number(args):
         sizes: Any = args

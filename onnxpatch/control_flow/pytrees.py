@@ -122,18 +122,18 @@ def has_graph_number(data: object) -> bool:
     return isinstance(data, torch.Tensor | torch.SymInt | torch.SymFloat)
 
 
-def stacked(data: object, dtype: torch.dtype | None) -> torch.Tensor:
+def stacked_numbers(data: object, dtype: torch.dtype | None) -> torch.Tensor:
     """A nest of numbers as one tensor. dtype: None for the one that torch.tensor would choose."""
-    tensor = as_tensor(data)
+    tensor = tensor_of(data)
     whole = not tensor.dtype.is_floating_point
     wanted = dtype or (tensor.dtype if whole else torch.get_default_dtype())
     return tensor if tensor.dtype == wanted else tensor.to(wanted)
 
 
-def as_tensor(data: object) -> torch.Tensor:
+def tensor_of(data: object) -> torch.Tensor:
     """A nest of numbers as one tensor, with the dtypes of its parts promoted."""
     if isinstance(data, list | tuple):
-        parts = [as_tensor(inner) for inner in data]
+        parts = [tensor_of(inner) for inner in data]
         wanted = parts[0].dtype
         for part in parts[1:]:
             wanted = torch.promote_types(wanted, part.dtype)
@@ -159,7 +159,7 @@ class StackedRounds(list[object]):
         self.before, self.rounds, self.after = before, rounds, after
 
 
-def joined(function: Callable[..., object], parts: StackedRounds, dim: int = 0) -> torch.Tensor:
+def joined_rounds(function: Callable[..., object], parts: StackedRounds, dim: int = 0) -> torch.Tensor:
     """`torch.stack` or `torch.cat` of a list with a loop's rounds in it."""
     dims = parts.rounds.dim() - 1
     if function is torch.stack:

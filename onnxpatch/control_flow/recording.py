@@ -38,7 +38,7 @@ from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.relied_on import explain
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
 from onnxpatch.control_flow.optional_outputs import BranchReport, Refusals
-from onnxpatch.control_flow.pytrees import Name, StackedRounds, joined, tensors
+from onnxpatch.control_flow.pytrees import Name, StackedRounds, joined_rounds, tensors
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import CallRecorder, TorchCall, is_mutation, is_random
 from onnxpatch.decisions.ask import Site, here
@@ -119,7 +119,7 @@ class Recording(Refusals):
             args, options = explorer.in_call(function, args, options)
         if args and isinstance(args[0], StackedRounds):
             with self.pause():
-                join: Callable[..., object] = joined
+                join: Callable[..., object] = joined_rounds
                 return cast(ResultT, join(function, *args, **options))
         # The innermost explorer that made this call on its previous path answers it. The ones around it recorded the
         # call when it ran; the explorer itself and those further in are on new paths, and append it now.

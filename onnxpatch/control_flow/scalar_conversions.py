@@ -35,7 +35,7 @@ from onnxpatch.control_flow.capture import (
 )
 from onnxpatch.control_flow.indexing import indexed
 from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.pytrees import has_graph_number, stacked
+from onnxpatch.control_flow.pytrees import has_graph_number, stacked_numbers
 from onnxpatch.decisions.ask import here
 from onnxpatch.decisions.functions_run import in_error_text, iterated, subscripting, unpacking
 from onnxpatch.messages.user_code import asking_frame, package_of
@@ -177,7 +177,7 @@ def _tensor(capture: Capture, function: Function, data: object, *args: object, *
     """torch.tensor of a nest of lists with tensors in it: a stack."""
     if isinstance(data, list | tuple) and has_graph_number(data):
         dtype = kwargs.get("dtype", args[0] if args else None)
-        return stacked(data, dtype if isinstance(dtype, torch.dtype) else None)
+        return stacked_numbers(data, dtype if isinstance(dtype, torch.dtype) else None)
     return capture.execute(function, (data, *args), kwargs)
 
 

@@ -17,7 +17,7 @@ from types import CodeType, ModuleType
 from typing import Any, TypeGuard
 
 from onnxpatch.decisions.conditionals import Source, source_of
-from onnxpatch.decisions.definitions import SCOPES, stored, within
+from onnxpatch.decisions.definitions import SCOPES, body_nodes, stored
 from onnxpatch.decisions.functions_run import OUTSIDE, Caller, Function, position
 
 _DEEPEST_SITE = 3  # calls in calls that are told apart by the place of each
@@ -123,7 +123,7 @@ class CodeRun:
         source = self.source(one)
         functions = [node for node in source.nodes if isinstance(node, SCOPES)] if source else []
         scope = next((node for node in functions if self.with_tree(one, node) is one), None)
-        for node in within(scope) if scope is not None else ():
+        for node in body_nodes(scope) if scope is not None else ():
             if isinstance(node, ast.Return | ast.Yield) and node.value is not None and self.ran(one, node):
                 yield node, node.value, scope  # type: ignore[misc]
 

@@ -74,14 +74,14 @@ def definitions(scope: ast.AST) -> dict[str, list[_Definition]]:
     found: dict[str, list[_Definition]] = {}
     for argument in _arguments(scope.args):  # type: ignore[attr-defined]
         found.setdefault(argument.arg, []).append(_Definition(argument.arg, argument, "argument", argument))
-    made = [one for node in within(scope) for one in _assigned(node)]
+    made = [one for node in body_nodes(scope) for one in _assigned(node)]
     for one in sorted(made, key=lambda one: _place(one.statement)):
         found.setdefault(one.name, []).append(one)
     return found
 
 
 @functools.lru_cache(maxsize=512)
-def within(scope: Any) -> list[ast.AST]:
+def body_nodes(scope: Any) -> list[ast.AST]:
     """The nodes of the body of a function or lambda, without those of the functions in it."""
     found: list[ast.AST] = [*scope.body] if isinstance(scope.body, list) else [scope.body]
     for node in found:  # grows

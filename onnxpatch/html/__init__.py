@@ -14,7 +14,7 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import write_text
-from onnxpatch.html.comparison import Comparison, Progress, alone, compare
+from onnxpatch.html.comparison import Comparison, Progress, alone, compared_with_plain
 from onnxpatch.messages.text import counted, visible, without_folders
 from onnxpatch.patching.plan import Plan
 from onnxpatch.results.diagnosis import Diagnosis
@@ -33,9 +33,9 @@ def plan_page(plan: Plan) -> str:
 
     Raises InputError where jinja2 is not installed.
     """
-    from onnxpatch.html.planned import context
+    from onnxpatch.html.planned import plan_context
 
-    return _rendered("plan.html.j2", context(plan))
+    return _rendered("plan.html.j2", plan_context(plan))
 
 
 def diagnosis_page(model: torch.nn.Module, diagnosis: Diagnosis, command: str = "") -> str:
@@ -44,9 +44,9 @@ def diagnosis_page(model: torch.nn.Module, diagnosis: Diagnosis, command: str = 
     command: an `onnxpatch export` of the model, where the cures are to be shown as commands. Raises InputError where
     jinja2 is not installed.
     """
-    from onnxpatch.html.diagnosed import context
+    from onnxpatch.html.diagnosed import diagnosis_context
 
-    return _rendered("diagnosis.html.j2", context(model, diagnosis, command))
+    return _rendered("diagnosis.html.j2", diagnosis_context(model, diagnosis, command))
 
 
 def write(
@@ -63,7 +63,7 @@ def write(
     exported: the ONNX file, None where none was left. arguments: the keywords that `onnxpatch.export` was called with.
     progress: called with (stage, done, total). command: that made the file, if it was a command.
     """
-    write_text(file, page(compare(model, report, exported, arguments, progress, command)))
+    write_text(file, page(compared_with_plain(model, report, exported, arguments, progress, command)))
 
 
 def write_report(

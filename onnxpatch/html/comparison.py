@@ -107,7 +107,7 @@ class Comparison:
         return self.sides[-1]
 
 
-def compare(
+def compared_with_plain(
     model: torch.nn.Module,
     report: Report,
     file: str | os.PathLike[str] | None,
@@ -214,13 +214,13 @@ class _FileValue:
     shape: list[tuple[str, bool]]
 
 
-def inputs(proto: ModelProto) -> list[_FileValue]:
+def file_inputs(proto: ModelProto) -> list[_FileValue]:
     """The inputs, without the weights that old files list among them."""
     weights = {initializer.name for initializer in proto.graph.initializer}
     return _values(value for value in proto.graph.input if value.name not in weights)
 
 
-def outputs(proto: ModelProto) -> list[_FileValue]:
+def file_outputs(proto: ModelProto) -> list[_FileValue]:
     """The outputs."""
     return _values(proto.graph.output)
 

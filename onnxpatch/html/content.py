@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from onnxpatch.html.comparison import Comparison, inputs, outputs
+from onnxpatch.html.comparison import Comparison, file_inputs, file_outputs
 from onnxpatch.html.drawing import drawing
-from onnxpatch.html.planned import cards, marked, plan_notes, rows
+from onnxpatch.html.planned import cards, marked, plan_notes, tree_rows
 from onnxpatch.onnxfile.graph import by_module
 from onnxpatch.patching.registry import REGISTRY, Patch
 from onnxpatch.results.checks import EXPORTING, Checked, Untried
@@ -62,14 +62,14 @@ def context(comparison: Comparison) -> dict[str, object]:
         "words": STATUS,
         "call": comparison.call,
         "command": comparison.command,
-        "inputs": inputs(result.proto) if result.proto is not None else [],
-        "outputs": outputs(result.proto) if result.proto is not None else [],
+        "inputs": file_inputs(result.proto) if result.proto is not None else [],
+        "outputs": file_outputs(result.proto) if result.proto is not None else [],
         "rows": tree(comparison),
         "swaps": bool(comparison.plan and comparison.plan.swaps),
         "untried": [(sides, marked(sides)) for sides in _by_function(report)] if report is not None else [],
         "advice": report.advice if report is not None else "",
         "patches": cards(_acted(comparison), comparison.plan),
-        "operators": operators(comparison),
+        "operators": operator_counts(comparison),
         "drawings": drawn,
         "undrawn": undrawn,
         "dimensions": dimensions(comparison),
@@ -90,7 +90,7 @@ def tree(comparison: Comparison) -> Sequence[object]:
     def nodes(path: str) -> str:
         return " → ".join(str(within(count, path)) for count in counts)
 
-    return rows(comparison.model, plan_notes(comparison.plan), nodes)
+    return tree_rows(comparison.model, plan_notes(comparison.plan), nodes)
 
 
 def within(count: Mapping[str, Sequence[NodeProto]], path: str) -> int:
@@ -108,7 +108,7 @@ def _acted(comparison: Comparison) -> list[Patch]:
     return [known[name] for name in dict.fromkeys(names) if name in known]
 
 
-def operators(comparison: Comparison) -> list[tuple[str, list[int]]]:
+def operator_counts(comparison: Comparison) -> list[tuple[str, list[int]]]:
     """(operator, how often on each side), those first whose number changed most."""
     counts = [side.histogram() for side in comparison.sides]
     names = {name for count in counts for name in count}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from onnxpatch.diagnosis.lines import constructs as kinds
-from onnxpatch.html.planned import around, rows
+from onnxpatch.html.planned import around, tree_rows
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 
 REWRITES = {
@@ -35,7 +35,7 @@ def forward_for_onnx(self, x):  # in the class at fault; it is `forward` while a
 _VERDICTS = {"silent": "wrong", "slow": "too slow", "patch": "wrong with patches"}
 
 
-def context(model: torch.nn.Module, diagnosis: Diagnosis, command: str = "") -> dict[str, object]:
+def diagnosis_context(model: torch.nn.Module, diagnosis: Diagnosis, command: str = "") -> dict[str, object]:
     """The names that diagnosis.html.j2 uses. command: an `onnxpatch export` of the model, if it came from a shell."""
     culprits = diagnosis.culprits
     return {
@@ -47,7 +47,7 @@ def context(model: torch.nn.Module, diagnosis: Diagnosis, command: str = "") -> 
         "ways": _ways(diagnosis, command),
         "error": "" if any(culprit.error == diagnosis.error for culprit in culprits) else diagnosis.error,
         "culprits": [_card(culprit, diagnosis, command) for culprit in culprits],
-        "rows": rows(model, _notes(culprits)),
+        "rows": tree_rows(model, _notes(culprits)),
     }
 
 

@@ -193,7 +193,7 @@ def shortened(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
-def context(plan: Plan) -> dict[str, object]:
+def plan_context(plan: Plan) -> dict[str, object]:
     """The names that plan.html.j2 uses."""
     likely = plan.likely()
     swapped = list({swap.patch.name: swap.patch for swap in plan.swaps}.values())
@@ -203,7 +203,7 @@ def context(plan: Plan) -> dict[str, object]:
         f"{counted(len(likely), 'function')} replaced",
         "state": "",
         "summary": _summary(plan),
-        "rows": rows(plan.model, plan_notes(plan)),
+        "rows": tree_rows(plan.model, plan_notes(plan)),
         "aliases": [(swap.path or "(root)", swap.aliases) for swap in plan.swaps if swap.aliases],
         "swapped": cards(swapped, plan),
         "likely": [
@@ -252,7 +252,7 @@ class _TreeRow:
     nodes: str = ""
 
 
-def rows(model: torch.nn.Module, notes: Notes, nodes: Callable[[str], str] = lambda path: "") -> list[_TreeRow]:
+def tree_rows(model: torch.nn.Module, notes: Notes, nodes: Callable[[str], str] = lambda path: "") -> list[_TreeRow]:
     """A row for each module of the first two levels, for each with a note, and for those around it.
 
     A module that is in the model twice gets one row. nodes: the text about a module's nodes in the graph, by its path.

@@ -50,7 +50,7 @@ def copied_value(value: object) -> object:
         return value
 
 
-def each(change: Callable[[Any], Any], values: Iterable[object]) -> list[Any]:
+def each_once(change: Callable[[Any], Any], values: Iterable[object]) -> list[Any]:
     """`change` of each value; a tensor that is given twice stays one."""
     known: dict[int, Any] = {}
     return [known[id(one)] if id(one) in known else known.setdefault(id(one), change(one)) for one in values]

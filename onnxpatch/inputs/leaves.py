@@ -18,7 +18,7 @@ import torch
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import closed, has_caches, is_cache, layered_names, opened
-from onnxpatch.inputs.held_objects import copied_value, each
+from onnxpatch.inputs.held_objects import copied_value, each_once
 
 Kwargs: TypeAlias = Mapping[str, object]
 # `args` as torch.onnx.export takes them: a bare tensor (or array), or the positional arguments.
@@ -115,7 +115,7 @@ class Inputs:
 
         Exporters get two: a graph has an input for each.
         """
-        return each(copied_value, (leaf.value for leaf in self.leaves))
+        return each_once(copied_value, (leaf.value for leaf in self.leaves))
 
     def objects(self) -> list[object]:
         """The leaves that are neither tensors nor plain values, as the caller gave them."""

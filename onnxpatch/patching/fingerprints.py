@@ -144,7 +144,7 @@ def _text(target: ast.expr) -> ast.expr:
     return ast.Name(names if len(target.elts) > 1 else f"{names},", ast.Store())
 
 
-def known(cls: type, patched: Iterable[Bodies]) -> list[bool]:
+def known_bodies(cls: type, patched: Iterable[Bodies]) -> list[bool]:
     """For each patch's `bodies`: whether all of the methods of `cls` that it names have one of their fingerprints."""
     return [
         # Reading source is slow: first ask whether the class has all of the methods at all.
@@ -179,7 +179,7 @@ def _difference(function: object, prints: Collection[str]) -> str:
     if not outlines or not lines:
         return ""
     known_lines = [[text[i : i + 4] for i in range(0, len(text), 4)] for text in outlines]
-    nearest = min(known_lines, key=lambda known: len(_without(map(_digest, lines), known)))
+    nearest = min(known_lines, key=lambda known_bodies: len(_without(map(_digest, lines), known_bodies)))
     changed = _without(map(_digest, lines), nearest)
     shown = "; ".join(f"`{line.strip()}`" for line in lines if _digest(line) in changed)
     gone = len(_without(nearest, map(_digest, lines)))

@@ -14,7 +14,7 @@ import torch
 from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.patching.code_places import library_of
 from onnxpatch.patching.decorators import own_patch
-from onnxpatch.patching.fingerprints import known, unknown_body
+from onnxpatch.patching.fingerprints import known_bodies, unknown_body
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch, Registry
 from onnxpatch.patching.when import loaded, resolve
@@ -91,7 +91,7 @@ def _depths(patches: list[Patch], last_names: list[set[str]], lineage: list[type
     bodies = [patch.when.bodies if depth is None else {} for patch, depth in zip(patches, named, strict=True)]
     # torch's own layers are copies of nothing.
     theirs = bool(lineage) and not lineage[0].__module__.startswith("torch.nn.")
-    copies = known(lineage[0], bodies) if theirs else [False] * len(patches)
+    copies = known_bodies(lineage[0], bodies) if theirs else [False] * len(patches)
     return [0 if copy else depth for depth, copy in zip(named, copies, strict=True)]
 
 

@@ -18,7 +18,7 @@ from onnxpatch.decisions.sides_taken import SidesTaken, Taken
 from onnxpatch.decisions.watched_run import watched_run
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.caches import opened, output_names
-from onnxpatch.inputs.held_objects import copied_value, each
+from onnxpatch.inputs.held_objects import copied_value, each_once
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.messages.text import said_by
 from onnxpatch.onnxfile.limits import addresses_limited, out_of_memory
@@ -245,7 +245,7 @@ class Eager:
         recorded: bool = False,
         restored: bool = True,
     ) -> tuple[Any, str | None]:
-        copies = each(copied_value, values)
+        copies = each_once(copied_value, values)
         args, kwargs = self.inputs.rebuild(copies)
         self._given = {address(one) for one in copies if isinstance(one, torch.Tensor)} - {0}
         # What the example computes decides what others may cost; before it is known there is no limit.

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from onnxpatch.inputs.held_objects import each
+from onnxpatch.inputs.held_objects import each_once
 from onnxpatch.onnxfile.runtimes.interface import as_array
 from onnxpatch.results.checks import Checked, OutputParity
 from onnxpatch.verification.comparison import NON_FINITE, TOLERANCE, compare_all, tolerance_for
@@ -41,7 +41,7 @@ def in_float64(eager: Eager, values: Sequence[object]) -> Answer:
     """The answer of the model converted to float64, what it makes float32 itself included; a refusal if it does not run
     so."""
     # A copy, since `double()` converts a model in place.
-    wide = each(lambda v: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v, values)
+    wide = each_once(lambda v: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v, values)
     with _Wide():
         answer = _ask_copy(eager, lambda model: model.double(), wide)
     return answer if answer.outputs is None else replace(answer, outputs=tuple(map(_narrow, answer.outputs)))
@@ -245,7 +245,7 @@ def _as_coarse(wrong: Mapping[int, OutputParity], probe: Probe, eager: Eager, to
     unmoved = set(wrong)
     for seed, by in itertools.product((3, 4, 5), (+step, -step)):
         moved = functools.partial(_nudged, by=by, seed=seed)
-        for answer in (eager.ask(each(moved, probe.values)), with_moved_weights(eager, probe.values, moved)):
+        for answer in (eager.ask(each_once(moved, probe.values)), with_moved_weights(eager, probe.values, moved)):
             if answer.outputs is not None and len(answer.outputs) == len(probe.expected):
                 again = compare_all([""] * len(probe.expected), probe.expected, answer.outputs, tolerance)
                 unmoved -= {i for i in unmoved if _as_far(again[i], wrong[i])}
@@ -307,7 +307,7 @@ def _other_answers(probe: Probe, eager: Eager) -> Iterator[tuple[str, Answer]]:
     if probe.exact:
         return
     for seed, by in itertools.product((3, 4, 5), (+_ROUNDING, -_ROUNDING)):
-        yield _ROUNDED, eager.ask(each(functools.partial(_nudged, by=by, seed=seed), probe.values))
+        yield _ROUNDED, eager.ask(each_once(functools.partial(_nudged, by=by, seed=seed), probe.values))
     if not eager.draws:  # torch draws other random numbers in float64
         yield _DOUBLE, in_float64(eager, probe.values)
     # Where inputs are zero, or whole numbers, they cannot be moved, and the layers still round.

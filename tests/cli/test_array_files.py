@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onnxpatch.cli.arrays import read
+from onnxpatch.cli.arrays import read_inputs
 from onnxpatch.errors import InputError
 from onnxpatch.messages.text import one_line
 
@@ -48,7 +48,7 @@ def refused(text: str) -> str:
     tracemalloc.start()
     try:
         with pytest.raises(InputError) as caught:
-            read([text])
+            read_inputs([text])
         assert tracemalloc.get_traced_memory()[1] < 20 << 20
     finally:
         tracemalloc.stop()
@@ -83,10 +83,10 @@ def test_honest_files_are_read(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", x)
     np.savez_compressed(tmp_path / "x.npz", x=x, zeros=np.zeros((2000, 1000), "float32"))
     for name in ("x.npy", "x.npz"):
-        (found,) = read([f"x={tmp_path / name}"])
+        (found,) = read_inputs([f"x={tmp_path / name}"])
         assert found.value.tolist() == x.tolist()
     np.save(tmp_path / "k.npy", np.array(3))
-    assert read([f"k={tmp_path / 'k.npy'}"])[0].value.shape == ()
+    assert read_inputs([f"k={tmp_path / 'k.npy'}"])[0].value.shape == ()
 
 
 def _files() -> list[tuple[str, bytes]]:
@@ -114,7 +114,7 @@ def test_files_with_other_bytes_are_read_or_refused(name: str, whole: bytes, oft
             data[at] = byte
         (tmp_path / name).write_bytes(bytes(data[:end]) + more)
         try:
-            read([f"x={tmp_path / name}"])
+            read_inputs([f"x={tmp_path / name}"])
         except InputError as error:
             assert "⏎" not in one_line(str(error))
 

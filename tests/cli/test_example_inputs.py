@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from onnxpatch.cli.arrays import read
+from onnxpatch.cli.arrays import read_inputs
 from onnxpatch.errors import InputError
 from tests.cli.running import run
 
@@ -46,25 +46,25 @@ def test_a_call_may_be_written_out(place):
 
 def test_arrays_of_the_other_byte_order(place):
     np.save(place / "other.npy", np.arange(8).reshape(2, 4).astype(">f4"))
-    (found,) = read(["x=other.npy"])
+    (found,) = read_inputs(["x=other.npy"])
     assert found.value.tolist() == [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]
 
 
 def test_sizes_of_named_dimensions():
     texts = ["x=float32[B,3,H,W=96]", "attention_mask=int64[B,S]", "ids=int64[B,S]<100"]
-    image, mask, tokens = read(texts)
+    image, mask, tokens = read_inputs(texts)
     assert (tuple(image.value.shape), image.free) == ((2, 3, 224, 96), {0: "B", 2: "H", 3: "W"})
     assert mask.value.tolist() == [[1] * 16] * 2
     assert 1 < tokens.value.max() < 100
     with pytest.raises(InputError, match="B is 3 here and 2 elsewhere"):
-        read([*texts, "y=float32[B=3]"])
+        read_inputs([*texts, "y=float32[B=3]"])
 
 
 def test_inputs_of_one_shape_hold_other_numbers():
     """Or a graph that takes them in another order, or subtracts them, would look right."""
-    a, b = (one.value for one in read(f"{name}=float32[2,4]" for name in "ab"))
+    a, b = (one.value for one in read_inputs(f"{name}=float32[2,4]" for name in "ab"))
     assert not torch.equal(a, b)
-    again = read(["a=float32[2,4]"])[0].value
+    again = read_inputs(["a=float32[2,4]"])[0].value
     assert torch.equal(a, again)  # the same in the next command
 
 

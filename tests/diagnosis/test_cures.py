@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import onnxpatch
-from onnxpatch.html.diagnosed import context
+from onnxpatch.html.diagnosed import diagnosis_context
 
 pytestmark = pytest.mark.exports
 
@@ -62,7 +62,7 @@ def test_each_cure_is_right_when_it_is_pasted(model: type[nn.Module], exporter: 
     made = model().eval()
     found = _diagnosed(made, exporter, opset_version=opset)
     assert any(proposal.whole for proposal in found.proposals)
-    for line, _ in context(made, found)["ways"]:
+    for line, _ in diagnosis_context(made, found)["ways"]:
         assert ("opset_version=20" in line) == (opset == 20)
         pasted = line.replace('"model.onnx"', "None")
         assert eval(pasted, {"onnxpatch": onnxpatch, "model": made, "args": _example(), "dynamic_shapes": SEQUENCES})
@@ -85,7 +85,7 @@ def test_leaving_patches_out_was_tried() -> None:
     found = _diagnosed(model, registry=registry)
     # Each of the two makes the graph wrong by itself: without one of them it is wrong still.
     assert {proposal.name for proposal in found.proposals} == {"cos-doubled,sin-doubled"}
-    (line, _), *others = context(model, found)["ways"]
+    (line, _), *others = diagnosis_context(model, found)["ways"]
     assert not others
     assert "exclude=['cos-doubled', 'sin-doubled']" in line
     with onnxpatch.patched(model, exporter="trace", registry=registry, exclude=["sin-doubled", "cos-doubled"]) as made:

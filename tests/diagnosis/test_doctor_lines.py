@@ -132,7 +132,7 @@ def test_the_refused_line_is_found_by_stopping_before_it() -> None:
 
     lines = execution_trace._executed_lines(subject, type(model).forward.__code__)
     whole = Trial("refused", "no %7 for 9", "Error")
-    (found,) = execution_trace.breaking_line(unit, subject, whole, attempt, lambda: 1.0)
+    (found,) = execution_trace.first_failing_line(unit, subject, whole, attempt, lambda: 1.0)
     assert found.line == doubled
 
 

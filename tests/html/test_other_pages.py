@@ -11,7 +11,7 @@ import torch
 
 import onnxpatch
 from onnxpatch import html
-from onnxpatch.html.planned import around, plan_notes, rows
+from onnxpatch.html.planned import around, plan_notes, tree_rows
 from onnxpatch.patching.plan import NearMiss
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 from tests.html.webpage import barriers, browse, needs_axe, needs_browser, seen, self_contained
@@ -163,7 +163,7 @@ def test_the_plans_page_says_what_is_left_alone():
 def test_every_patch_of_a_module_is_told_in_its_row(made):
     notes = plan_notes(dataclasses.replace(made, swaps=[], near_misses=[NearMiss("parts.1", n, "no") for n in "ab"]))
     assert notes == {"parts.1": ("near", "a: no; b: no")}
-    assert {row.path for row in rows(made.model, notes)} == {"", "parts", "parts.1"}
+    assert {row.path for row in tree_rows(made.model, notes)} == {"", "parts", "parts.1"}
     assert plan_notes(None) == {}
 
 

@@ -12,7 +12,7 @@ import torch
 import onnxpatch
 from onnxpatch import html
 from onnxpatch.html import content
-from onnxpatch.html.comparison import Comparison, _Side, alone, compare
+from onnxpatch.html.comparison import Comparison, _Side, alone, compared_with_plain
 from onnxpatch.html.content import tree, within
 from onnxpatch.html.drawing import layered, placed
 from onnxpatch.html.planned import coloured, pair, source
@@ -48,7 +48,9 @@ def exported(tmp_path_factory):
     model, args = Net().eval(), (torch.randn(2, 3, 32, 32),)
     asked = {"args": args, "dynamic_shapes": ({0: "b", 2: "h", 3: "w"},), "dynamo": False, "max_probes": 8}
     report = onnxpatch.export(model, f=folder / "net.onnx", **asked)
-    made = compare(model, report, folder / "net.onnx", {k: v for k, v in asked.items() if k != "max_probes"})
+    made = compared_with_plain(
+        model, report, folder / "net.onnx", {k: v for k, v in asked.items() if k != "max_probes"}
+    )
     text = html.page(made)
     (folder / "page.html").write_text(text, encoding="utf-8")
     return folder, made, text
@@ -114,7 +116,7 @@ def test_a_refused_export_still_has_a_page(tmp_path):
 
     model, args = Refused().eval(), (torch.ones(3),)
     report = onnxpatch.Report("", "Refused", "dynamo", 18)
-    made = compare(model, report, None, {"args": args, "dynamo": True})
+    made = compared_with_plain(model, report, None, {"args": args, "dynamo": True})
     assert made.sides[0].error
     text = html.page(made)
     assert Page(text).open == []

@@ -167,7 +167,7 @@ def _with_sizes(tensor: torch.Tensor, sizes: list[int] | None) -> torch.Tensor:
     return tensor.reshape(sizes) if sizes and sizes.count(-1) <= 1 else tensor
 
 
-def while_loop(condition: Body, body: Body, state: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+def write_while(condition: Body, body: Body, state: list[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Write `while condition(*state)[0]: state = body(*state)`; returns the last state."""
     asked, stepped = _RecordedBody(condition, state), _RecordedBody(body, state)
     count, split = len(state), len(state) + len(asked.outside)

@@ -148,7 +148,7 @@ class RecordedLoop:
         carry = [outer(initial).clone() for initial in self.carried.values()]
         if self.rows is None:
             state = [outer(self.predicates[0]).clone(), *carry]
-            final = graph_loops.while_loop(
+            final = graph_loops.write_while(
                 lambda *now: [now[0]], lambda *now: self._round(list(now[1:]), None, outer), state
             )
             return list(final)[1:]

@@ -35,7 +35,7 @@ from onnxpatch.decisions.if_rules.source import (
     is_identity,
     is_plain,
     names_elsewhere,
-    names_in,
+    names_used,
     tree_of,
     value_in,
 )
@@ -145,7 +145,7 @@ def _pads_first(code: CodeType | None) -> bool:
         return False
     first = next((one.arg for one in tree.args.args if one.arg != "self"), None)
     pads = [one for one in ast.walk(tree) if isinstance(one, ast.stmt) and own_padding(one)]
-    written = {name.id for name in names_in(set(tree.body) - set(pads)) if isinstance(name.ctx, ast.Store)}
+    written = {name.id for name in names_used(set(tree.body) - set(pads)) if isinstance(name.ctx, ast.Store)}
     returned = pad_call(last.value)
     value = last.value if returned is None else returned.padded
     return isinstance(value, ast.Name) and value.id == first not in written and bool(pads or returned)
@@ -162,7 +162,7 @@ def _pads_alone(node: ast.If, tree: ast.AST) -> bool:
         return False
     own, padded = ({name for name, pad in zip(assigned, pads, strict=True) if pad == which} for which in (False, True))
     # What the test compared is read again where the body pads: it must be what it was.
-    once = sum(pads) == 1 or not padded & {name.id for name in names_in([node.test])}
+    once = sum(pads) == 1 or not padded & {name.id for name in names_used([node.test])}
     return bool(padded) and once and not own & (names_elsewhere(tree, node.body) | padded)
 
 

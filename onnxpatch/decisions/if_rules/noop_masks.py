@@ -21,7 +21,7 @@ from onnxpatch.decisions.if_rules.source import (
     ifs,
     is_identity,
     names_elsewhere,
-    names_in,
+    names_used,
     parts_of,
 )
 
@@ -84,7 +84,7 @@ def _drops(node: ast.If, asked: _Question) -> bool:
     if len(node.body) != 1 or not isinstance(assigned, ast.Assign) or len(assigned.targets) != 1:
         return False
     nothing = isinstance(assigned.value, ast.Constant) and assigned.value.value is None
-    target, mask = ({name.id for name in names_in([one])} for one in (assigned.targets[0], asked.mask))
+    target, mask = ({name.id for name in names_used([one])} for one in (assigned.targets[0], asked.mask))
     return nothing and target == mask - {"torch"}
 
 

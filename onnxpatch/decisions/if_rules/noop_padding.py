@@ -25,7 +25,7 @@ from onnxpatch.decisions.if_rules.source import (
     ifs,
     is_number,
     is_plain,
-    names_in,
+    names_used,
     parts_of,
 )
 
@@ -134,7 +134,7 @@ def _unshaped(value: ast.expr | None) -> ast.expr | None:
 def _is_zero(expression: ast.expr, names: Collection[str]) -> bool:
     """Whether an expression of these names and numbers alone is 0, or a list of zeros, where the names are."""
     # A call, an attribute or another name may be anything, also where these names are 0.
-    used = {name.id for name in names_in([expression])}
+    used = {name.id for name in names_used([expression])}
     if not used <= set(names) or not is_plain(expression, ast.Tuple, ast.List):
         return False
     try:

@@ -158,15 +158,15 @@ def assigned_by(statement: ast.stmt) -> tuple[str, ast.expr] | None:
     return ast.unparse(statement.targets[0]), statement.value
 
 
-def names_in(trees: Iterable[ast.AST]) -> Iterator[ast.Name]:
+def names_used(trees: Iterable[ast.AST]) -> Iterator[ast.Name]:
     """The names in some expressions or statements."""
     return (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
 def names_elsewhere(tree: ast.AST, body: Sequence[ast.stmt]) -> set[str]:
     """The names in a function outside of a body."""
-    inside = {id(name) for name in names_in(body)}
-    return {name.id for name in names_in([tree]) if id(name) not in inside}
+    inside = {id(name) for name in names_used(body)}
+    return {name.id for name in names_used([tree]) if id(name) not in inside}
 
 
 def value_in(expression: ast.expr, frame: FrameType) -> Any:

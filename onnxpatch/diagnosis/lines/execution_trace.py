@@ -227,7 +227,7 @@ class _CutForward(torch.nn.Module):
             return tuple(dict.fromkeys(lines.tensors))
 
 
-def breaking_line(
+def first_failing_line(
     unit: Unit, subject: Subject, trial: Trial, attempt: Callable[[Subject], Trial], left: Callable[[], float]
 ) -> list[Site]:
     """The first line of a part's own method with which the export fails as `trial` did; [] where none can be named.

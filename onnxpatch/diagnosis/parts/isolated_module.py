@@ -18,7 +18,7 @@ from typing import Literal, TypeVar, cast
 import torch
 from torch.export import Dim
 
-from onnxpatch.diagnosis.parts.module_calls import Unit, Value, form_key, opened, output_leaves
+from onnxpatch.diagnosis.parts.module_calls import Unit, Value, form_key, graph_outputs, taken_apart
 from onnxpatch.inputs.dynamic_shapes import LeafSpec
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.process import undone
@@ -41,7 +41,7 @@ class _RecordedCall:
 
 
 def _cloned(value: object) -> Value:
-    clone = opened(value)
+    clone = taken_apart(value)
     clone.leaves = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in clone.leaves]
     return clone
 
@@ -72,7 +72,7 @@ def _record_calls(unit: Unit, into: list[list[_RecordedCall]], undo: list[Callab
         pending.append(_cloned((args, kwargs)))
 
     def leave(output: object) -> None:
-        outputs = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in output_leaves(output)]
+        outputs = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in graph_outputs(output)]
         into[-1].append(_RecordedCall(pending.pop(), outputs))
 
     if unit.method != "forward":
@@ -150,7 +150,7 @@ class IsolatedModule(torch.nn.Module):
         args, kwargs = self.call_of(tensors)
         through_call = self._method == "forward" and not self.direct
         call = self.module if through_call else getattr(self.module, self._method)
-        return _as_tensors(output_leaves(call(*args, **kwargs)), self._output_roles)
+        return _as_tensors(graph_outputs(call(*args, **kwargs)), self._output_roles)
 
 
 def _from_input(role: Role, tensor: torch.Tensor) -> torch.Tensor | int:

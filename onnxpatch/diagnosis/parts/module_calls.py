@@ -65,7 +65,7 @@ class Value:
 FormKey = tuple[str, tuple["tuple[type, FormKey] | None", ...]]
 
 
-def opened(value: object) -> Value:
+def taken_apart(value: object) -> Value:
     """`value` with its pytrees, and its objects that have tensors among their attributes, taken apart."""
     leaves: list[object] = []
     return Value(leaves, _open(value, leaves, _DEEPEST))
@@ -109,14 +109,14 @@ def form_key(form: _Form) -> FormKey:
     return str(form.spec), tuple(None if p is None else (type(p[0]), form_key(p[1])) for p in form.objects)
 
 
-def output_leaves(output: object) -> list[object]:
+def graph_outputs(output: object) -> list[object]:
     """The tensors and whole numbers of an output, in order; flags, strings and None are no graph outputs."""
     found: list[Any] = []
-    for leaf in opened(output).leaves:
+    for leaf in taken_apart(output).leaves:
         if isinstance(leaf, torch.Tensor | torch.SymInt) or (isinstance(leaf, int) and not isinstance(leaf, bool)):
             found.append(leaf)
         elif is_dataclass(leaf) and not isinstance(leaf, type):
-            found += output_leaves([getattr(leaf, f.name) for f in fields(leaf)])
+            found += graph_outputs([getattr(leaf, f.name) for f in fields(leaf)])
     return found
 
 

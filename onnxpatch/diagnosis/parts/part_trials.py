@@ -266,7 +266,7 @@ def fails_alike(trial: Trial, whole: Trial, exporter: str, suspected: bool = Fal
     return trial.status == whole.status and not other_reason(trial, whole, exporter)
 
 
-def explained(trial: Trial, parts: Iterable[FailingPart], exporter: str) -> bool:
+def is_explained(trial: Trial, parts: Iterable[FailingPart], exporter: str) -> bool:
     """Whether failing parts explain a failure: of a refusal, one refused for the same reason; else any part."""
     if trial.status != "refused":
         return any(True for _ in parts)
@@ -293,7 +293,7 @@ def breaking_line(search: PartTrials, part: FailingPart) -> list[Site]:
     if subject is None or search.left() <= 0:
         return []
     what = f"the first lines of {part.unit.name}"
-    return execution_trace.breaking_line(
+    return execution_trace.first_failing_line(
         part.unit, subject, part.trial, lambda s: search.attempt(s, search.exporter, what), search.left
     )
 

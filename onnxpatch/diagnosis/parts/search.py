@@ -28,7 +28,7 @@ from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit, call_tree
 from onnxpatch.diagnosis.parts.part_trials import (
     FailingPart,
     PartTrials,
-    explained,
+    is_explained,
     leaves_defaults,
     other_reason,
     part_subject,
@@ -123,7 +123,7 @@ class Search(PartTrials):
         # Last: a part that fails only alone is no fault of the model, but something inside may be.
         for child, case in level.doubtful if not level.found else ():
             level.found += self._descend(child, part_subject(case, trial), trial, blame=False)
-        if blame and not explained(trial, level.found + level.shared, self.exporter):
+        if blame and not is_explained(trial, level.found + level.shared, self.exporter):
             level.found.append(FailingPart(unit, subject, trial))
         return level.found
 

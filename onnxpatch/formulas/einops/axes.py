@@ -165,7 +165,7 @@ def _inferred(group: Group, known: set[int], pattern: str) -> int:
     return unknown[0] if unknown else -1
 
 
-def where(module: torch.nn.Module | None = None) -> str:
+def module_place(module: torch.nn.Module | None = None) -> str:
     """The path of the module (default: of the module whose code runs), as "module 'encoder.patch'"."""
     found = module if module is not None else _caller()
     if found is None:
@@ -208,9 +208,9 @@ def refuse(
         else:
             einops.reduce(empty, pattern, reduction, **given)
     except einops.EinopsError as error:
-        raise einops.EinopsError(f"{error}\n In {where(module)}.") from None
+        raise einops.EinopsError(f"{error}\n In {module_place(module)}.") from None
     # einops accepted the shape with 1 for each dynamic size, and yet there is no plan for it.
-    raise einops.EinopsError(f"{reduction} {pattern!r} does not fit shape {list(shape)}.\n In {where(module)}.")
+    raise einops.EinopsError(f"{reduction} {pattern!r} does not fit shape {list(shape)}.\n In {module_place(module)}.")
 
 
 def explained(call: Callable[[], Answer]) -> Answer:
@@ -223,4 +223,4 @@ def explained(call: Callable[[], Answer]) -> Answer:
         # A subclass may not be made from one text.
         if type(error) not in (EinopsError, NotImplementedError, TypeError, ValueError):
             raise
-        raise type(error)(f"{error}\n In {where()}.") from None
+        raise type(error)(f"{error}\n In {module_place()}.") from None
