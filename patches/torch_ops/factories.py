@@ -41,6 +41,23 @@ def tensor_of_sizes(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     return _stacked(data, dtype or _dtype_of(data), device) if _holds_size(data) else NotImplemented
 
 
+op(
+    "Tensor.new_tensor",
+    name="new-tensor-of-sizes",
+    why="x.new_tensor([width, height]) of dynamic sizes keeps the traced ones: Converting a tensor to a Python integer",
+    reason="static shape|relative error",
+    link="https://github.com/pytorch/pytorch/pull/28713",
+    exporters=("trace",),
+    tries=lambda h, w: torch.randn(2, h, w),
+    sizes=((4, 6), (9, 3), (2, 11)),
+    case=lambda x: x.sum() / x.new_tensor([x.shape[2], x.shape[1] / 2]) + x.long().new_tensor(x.shape[1]),
+    unchanged="fixed sizes",
+    to=lambda x, data, dtype=None, device=None: (
+        _stacked(data, dtype or x.dtype, device or x.device) if _holds_size(data) else NotImplemented
+    ),
+)
+
+
 def _holds_size(data: object) -> bool:
     if isinstance(data, list | tuple):
         return any(_holds_size(inner) for inner in data)
@@ -213,6 +230,30 @@ def float_ranges(*bounds: Any, **kwargs: Any) -> Tensor:
 
 def _is_fraction(number: object) -> bool:
     return isinstance(number, float | torch.SymFloat) or (isinstance(number, Tensor) and number.is_floating_point())
+
+
+def _reversed(x: Tensor) -> tuple[Tensor, Tensor]:
+    last = torch.arange(x.shape[1] - 1, -1, -1)
+    return torch.nn.functional.embedding(last, x.t()), x[torch.arange(x.shape[0] - 1, -1, -2)]
+
+
+@op(
+    "arange",
+    name="falling-ranges",
+    why="x[torch.arange(n - 1, -1, -1)] has no rows: onnxruntime makes a Slice of it, whose end -1 is the last place",
+    reason="shape",
+    link="https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core/optimizer/gather_fusion.cc",
+    tries=lambda b, n: torch.randn(b, n),
+    case=_reversed,
+    unchanged=lambda x: x[:, torch.arange(x.shape[1])],
+)
+def falling_ranges(start: Any, end: Any = None, step: Any = 1, **kwargs: Any) -> Tensor:
+    """The start less a rising range, if it falls and is of whole numbers."""
+    if not isinstance(step, int) or step >= 0 or not (symbolic(start) or symbolic(end)):
+        return NotImplemented
+    if kwargs.get("dtype") not in (None, torch.int64) or _is_fraction(start) or _is_fraction(end):
+        return NotImplemented
+    return start - torch.arange(0, start - end, -step, **kwargs)
 
 
 @op(

@@ -24,9 +24,10 @@ class _Layer(torch.nn.Module):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.rand(6))
 
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         rows = torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True)
-        return torch.nn.functional.layer_norm(rows, rows.shape[-1:], self.weight)
+        whole = torch.nn.functional.layer_norm(x, x.shape)
+        return torch.nn.functional.layer_norm(rows, rows.shape[-1:], self.weight), whole
 
 
 @op(
@@ -49,13 +50,20 @@ def layer_norm(
     bias: torch.Tensor | None = None,
     eps: float = 1e-5,
 ) -> torch.Tensor:
-    """Passes the weight's shape as `normalized_shape`: under trace, sizes of the input are no constants."""
-    if weight is None or not any(isinstance(size, torch.Tensor) for size in normalized_shape):
+    """By the weight's shape, or the sizes that do not change. Under trace, sizes of the input are no constants."""
+    if not any(isinstance(size, torch.Tensor) for size in normalized_shape):
         return NotImplemented
-    # Paused, a shape is ints; under trace it would be tensors again.
-    with tracing_paused():
-        normalized_shape = tuple(weight.shape)
-    return original(input, normalized_shape, weight, bias, eps)
+    if weight is not None:
+        # Paused, a shape is ints; under trace it would be tensors again.
+        with tracing_paused():
+            normalized_shape = tuple(weight.shape)
+        return original(input, normalized_shape, weight, bias, eps)
+    known = [static_number(size) if isinstance(size, torch.Tensor) else size for size in normalized_shape]
+    if bias is None and None in known:  # an axis of the operator has a fixed size
+        axes = tuple(range(-len(known), 0))
+        apart = input - input.mean(axes, keepdim=True)
+        return apart / torch.sqrt((apart * apart).mean(axes, keepdim=True) + eps)
+    return original(input, known, weight, bias, eps)
 
 
 class _RMS(torch.nn.Module):
