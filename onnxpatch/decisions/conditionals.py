@@ -20,7 +20,7 @@ from types import CodeType, FrameType
 
 from onnxpatch.decisions.definitions import children
 from onnxpatch.decisions.functions_run import instructions_of, is_conditional
-from onnxpatch.decisions.if_rules.source import at_line, ifs, is_plain, tree_of, value_in
+from onnxpatch.decisions.if_rules.source import at_line, ifs, tree_of
 
 Way = tuple[int, bool]  # (offset of a jump, whether it jumped)
 _ASKING = (ast.If, ast.While, ast.IfExp, ast.Assert, ast.comprehension, ast.match_case, ast.BoolOp)
@@ -151,22 +151,12 @@ def says(one: ast.stmt) -> bool:
 
 def only_says(frame: FrameType) -> bool:
     """Whether `frame` is evaluating the test of an `if` in which it would only print, log or warn."""
-    return any(all(map(says, _run(body, frame))) for body in _told(frame))
+    return bool(_told(frame))
 
 
 @at_line
-def _told(tree: ast.AST) -> Iterator[tuple[ast.expr, list[ast.stmt]]]:
-    return ((node.test, node.body) for node, _ in ifs(tree) if says(node.body[0]) or isinstance(node.body[0], ast.If))
-
-
-def _run(body: Iterable[ast.stmt], frame: FrameType) -> Iterator[ast.stmt]:
-    """The statements of a body, of an `if` on a flag in it those of the side that would run."""
-    for one in body:
-        flag = value_in(one.test, frame) if isinstance(one, ast.If) and is_plain(one.test, ast.Attribute) else None
-        if isinstance(one, ast.If) and isinstance(flag, bool):
-            yield from _run(one.body if flag else one.orelse, frame)
-        else:
-            yield one
+def _told(tree: ast.AST) -> Iterator[tuple[ast.expr, None]]:
+    return ((node.test, None) for node, _ in ifs(tree) if all(map(says, node.body)))
 
 
 def _tests(test: ast.expr) -> Iterator[ast.expr]:

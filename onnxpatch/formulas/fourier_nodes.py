@@ -227,12 +227,8 @@ def _backward(nodes: _WaveNodes, square: _Square, x: Value, rows: object) -> Val
 
 # The longest product with a matrix that the graph computes: an entry takes 24 bytes with its index.
 LONGEST_PRODUCT = 1024
-
-
 # One product is faster while n * n < FREE + PER_ROW * rows * n; measured with onnxruntime on the CPU, one thread.
 FREE, PER_ROW = 8000, 6
-
-
 # All n terms, the first n // 2 + 1 of them, or the real parts of all.
 Wanted = Literal["all", "half", "real"]
 

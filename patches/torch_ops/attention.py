@@ -85,8 +85,6 @@ def _as_tensor(flag: object, like: torch.Tensor) -> torch.Tensor:
 
 
 Mod = Callable[..., torch.Tensor]
-
-
 MODULE = "torch.nn.attention.flex_attention"
 
 

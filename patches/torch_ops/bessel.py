@@ -111,12 +111,7 @@ def k(order: int, x: Tensor, scaled: bool) -> Tensor:
     found = torch.where(
         x <= _K_BOUND, low * torch.exp(part) if scaled else low, high if scaled else high * torch.exp(-rest)
     )
-    return _from_zero(x, found, math.inf)
-
-
-def _from_zero(x: Tensor, found: Tensor, at_zero: float) -> Tensor:
-    """NaN below 0, and this at 0."""
-    return torch.where(x == 0, at_zero, torch.where(x < 0, math.nan, found))
+    return torch.where(x == 0, math.inf, found)
 
 
 def j(order: int, x: Tensor) -> Tensor:
@@ -137,7 +132,7 @@ def y(order: int, x: Tensor) -> Tensor:
     part = x.clamp(max=_BOUND)
     log = torch.log(part) * _near(order, part, _J_NEAR)
     low = _near(order, part, _Y_NEAR) + 2 / math.pi * (log - 1 / part if order else log)
-    return _from_zero(x, torch.where(x < _BOUND, low, _wave(order, x.clamp(min=_BOUND), 0)), -math.inf)
+    return torch.where(x == 0, -math.inf, torch.where(x < _BOUND, low, _wave(order, x.clamp(min=_BOUND), 0)))
 
 
 def _wave(order: int, x: Tensor, quarters: int) -> Tensor:

@@ -74,8 +74,6 @@ def extreme(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Te
 
 
 _OPSET = 20  # the first with Gelu
-
-
 _CUBE = 0.044715  # of torch's approximation by tanh
 
 

@@ -255,8 +255,6 @@ def finite(original: Callable[..., Tensor], input: Tensor) -> Tensor:
 
 
 op("isposinf", why=untraced("aten::isposinf"), tries=lambda b, n: 1 / numbers(b, n), to=lambda x: x == math.inf)
-
-
 op("isneginf", why=untraced("aten::isneginf"), tries=lambda b, n: -1 / numbers(b, n), to=lambda x: x == -math.inf)
 
 

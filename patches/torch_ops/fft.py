@@ -207,8 +207,6 @@ def fft(
 
 
 _SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
-
-
 _NAMES = ("hfft", "hfft2", "hfftn", "ihfft", "ihfft2", "ihfftn")
 
 

@@ -87,12 +87,8 @@ class _RMS(torch.nn.Module):
     case=_RMS,
 )
 def rms_norm(
-    original: object,
-    input: torch.Tensor,
-    normalized_shape: list[int],
-    weight: torch.Tensor | None = None,
-    eps: float | None = None,
-) -> torch.Tensor:
+    original: object, input: Tensor, normalized_shape: list[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
     """Computes x / sqrt(mean(x^2) + eps), times the weight."""
     if exporting() == "dynamo" and (weight is None or input.dtype != torch.float32 or target_opset() >= 23):
         return NotImplemented  # the exporter is right, and writes one node from opset 23 on
@@ -164,9 +160,7 @@ op(
     sizes=((2, 3), (3, 5), (1, 1)),
     case=lambda: torch.nn.InstanceNorm1d(3),
     to=lambda self, x: (
-        NotImplemented
-        if self.affine or x.dim() == self._get_no_batch_dim()
-        else self._check_input_dim(x) or self._apply_instance_norm(x)
+        self._apply_instance_norm(x) if not self.affine and x.dim() > self._get_no_batch_dim() else NotImplemented
     ),
 )
 

@@ -121,8 +121,6 @@ def isin(elements: object, test_elements: object, *, assume_unique: bool = False
 
 
 op("argwhere", why=untraced("aten::argwhere"), tries=integers, to=lambda x: x.nonzero())
-
-
 op("msort", why=untraced("aten::msort"), tries=numbers, to=lambda x: torch.sort(x, dim=0).values)
 
 

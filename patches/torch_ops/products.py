@@ -182,8 +182,6 @@ op("addcmul", why="dtype float32, eager has int64", reason="dtype", exporters=("
 _INTEGERS = (
     "Could not find an implementation for Gemm(13); Type 'tensor(uint8)' of input parameter of MatMul is invalid"
 )
-
-
 _NARROW = (torch.uint8, torch.int8, torch.int16)  # onnxruntime has a MatMul of the wider ones
 
 

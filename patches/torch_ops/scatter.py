@@ -36,13 +36,7 @@ def _means(x: Tensor, cluster: Tensor) -> tuple[Tensor, ...]:
     case=_means,
 )
 def scatter_reduce(
-    input: Tensor,
-    dim: int,
-    index: Tensor,
-    src: Tensor,
-    reduce: str,
-    *,
-    include_self: bool = True,
+    input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """Computes means as sum / count. Without `include_self`, written elements start from the neutral element."""
     return _reduced(input, dim, index, src, reduce, include_self)
