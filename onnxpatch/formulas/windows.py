@@ -31,13 +31,13 @@ def windows_over(size: int, window: int) -> int:
     return (size + (window - 1)) // window
 
 
-def pad_to(x: Tensor, multiple: Pair, channels_last: bool = True) -> Tensor:
-    """(B, H, W, C), or (B, C, H, W), with zeros below and right, up to the next multiples in height and width."""
-    height, width = x.shape[1:3] if channels_last else x.shape[2:4]
+def pad_to(x: Tensor, multiple: Pair) -> Tensor:
+    """(B, H, W, C) with zeros below and right, up to the next multiples in height and width."""
+    height, width = x.shape[1:3]
     # Not `-height % multiple`: sympy knows of this form that the sum divides.
     below = windows_over(height, multiple[0]) * multiple[0] - height
     right = windows_over(width, multiple[1]) * multiple[1] - width
-    return functional.pad(x, (0, 0, 0, right, 0, below) if channels_last else (0, right, 0, below))
+    return functional.pad(x, (0, 0, 0, right, 0, below))
 
 
 def partition(x: Tensor, window: Pair, columns: int) -> Tensor:

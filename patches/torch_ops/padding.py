@@ -264,6 +264,13 @@ class _Stepped(torch.nn.Module):
         groups, turned = _landmarks(x, mask), x.transpose(1, 2)
         if not x.shape[1] % self.step == 0:  # noqa: SIM201 - as models write it
             x = functional.pad(x, (0, 0, 0, self.step - x.shape[1] % self.step))
+        sides: tuple[int, ...]
+        if x.shape[1] % 3 != 0:
+            sides = (0, 0, 0, 3 - x.shape[1] % 3)
+            x = functional.pad(x, sides)
+        if x.shape[2] % 2 != 0:
+            sides = (0, 2 - x.shape[2] % 2)
+            x = functional.pad(x, sides)
         rows, columns = turned.shape[1:]
         if self.masked or rows % 3 != 0 or columns % 4 != 0:
             missing = (4 - columns % 4) % 4

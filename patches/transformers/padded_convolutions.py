@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.proof_cases import computing, of_map, randomised
+from onnxpatch.formulas.proof_cases import of_map, randomised
 from onnxpatch.formulas.symbolic import chosen, symbolic
 from onnxpatch.formulas.windows import pad_to, windows_over
 
@@ -93,7 +93,6 @@ def _padded(x: Tensor, left: int, right: int, extra: Any, mode: str, stride: int
     return padded[..., : left + length + right + extra]
 
 
-FROZEN = "exported with dynamic height and width, the graph is wrong or fails at sizes that need other padding"
 LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"
 ODD = "`if height % 2 == 1` pads an odd map before merging: the exported graph does what the example's size needed"
 _MODELS = "transformers.models"
@@ -179,42 +178,3 @@ class _PatchMergingPostNorm:
     def forward(self, input_feature: Tensor, input_dimensions: tuple[int, int]) -> Tensor:
         """(B, H * W, C) to (B, H/2 * W/2, 2 * C), sides rounded up."""
         return self.norm(self.reduction(neighbours(input_feature, *input_dimensions)))
-
-
-def _patch_embeddings() -> nn.Module:
-    from transformers import SwinConfig
-    from transformers.models.swin.modeling_swin import SwinPatchEmbeddings
-
-    layer = SwinPatchEmbeddings(SwinConfig(image_size=16, patch_size=4, embed_dim=8))
-    return computing(lambda layer, x: layer(x)[0], layer)
-
-
-def _images(*sizes: tuple[int, int, int]) -> list[tuple[Tensor]]:
-    return [(torch.randn(b, 3, height, width),) for b, height, width in sizes]
-
-
-@patch(
-    "transformers.models.swin.modeling_swin.SwinPatchEmbeddings",
-    "transformers.models.swinv2.modeling_swinv2.Swinv2PatchEmbeddings",
-    "transformers.models.donut.modeling_donut_swin.DonutSwinPatchEmbeddings",
-    "transformers.models.maskformer.modeling_maskformer_swin.MaskFormerSwinPatchEmbeddings",
-    "transformers.models.focalnet.modeling_focalnet.FocalNetPatchEmbeddings",
-    name="pad-to-patches",
-    why=FROZEN,
-    link=LINK,
-    when=_known(maybe_pad="b7656a027844"),
-    proof=Proof(
-        _patch_embeddings,
-        lambda: _images((2, 16, 20), (1, 18, 21), (3, 12, 9)),
-        fails=("dynamo", "trace"),
-        reason="shape",
-    ),
-)
-class _PatchEmbeddings:
-    """Patch embeddings that pad the image, (B, C, H, W), to whole patches."""
-
-    patch_size: Any
-
-    def maybe_pad(self, pixel_values: Tensor, height: int, width: int) -> Tensor:
-        """Pad always; by nothing where nothing is missing."""
-        return pad_to(pixel_values, tuple(self.patch_size), channels_last=False)

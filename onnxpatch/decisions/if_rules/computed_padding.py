@@ -163,7 +163,14 @@ def _pads_alone(node: ast.If, tree: ast.AST) -> bool:
     own, padded = ({name for name, pad in zip(assigned, pads, strict=True) if pad == which} for which in (False, True))
     # What the test compared is read again where the body pads: it must be what it was.
     once = sum(pads) == 1 or not padded & {name.id for name in names_used([node.test])}
-    return bool(padded) and once and not own & (names_elsewhere(tree, node.body) | padded)
+    # The body for another axis makes amounts of the same name anew.
+    others = [one for other, _ in ifs(tree) if _makes(other.body[0], own) for one in other.body]
+    return bool(padded) and once and not own & (names_elsewhere(tree, [*node.body, *others]) | padded)
+
+
+def _makes(statement: ast.stmt, names: set[str]) -> bool:
+    target, value = assigned_by(statement) or ("", ast.Constant(0))
+    return {target} == names and names.isdisjoint(name.id for name in names_used([value]))
 
 
 def _comparisons(test: ast.expr) -> list[CodeComparison]:
