@@ -1,4 +1,4 @@
-"""Axes, slices and index tensors that count from the end, and axes of one element."""
+"""Axes, slices and index tensors that count from the end, axes of one element, and parts that are assigned to."""
 
 from __future__ import annotations
 
@@ -164,6 +164,72 @@ def _takes_one(tensor: Tensor, axis: int, item: slice) -> bool:
 
 def _starts_at_size(item: object) -> bool:
     return isinstance(item, slice) and item.stop is None and item.step is None and symbolic(item.start)
+
+
+class _Token(torch.nn.Module):
+    """A parameter in the first place of each row, a row in some places of all, and numbers by other indices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = torch.nn.Parameter(torch.randn(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, last = x.clone(), torch.tensor([1, 0], dtype=torch.int32)
+        y[:, 0] = self.token
+        y[:, 1:, :2] = x[:1, :1, :2]
+        y[-1, ..., 2:] = x[0, :, 2:]
+        y[..., last.long()] = y[..., last.long()] + 1
+        y[last] = y[last] * 2
+        return y
+
+
+@op(
+    "__setitem__",
+    name="assigned-parts",
+    why="Expand: invalid expand shape: y[:, 0] = row expands the row to as many as the example has; y[..., index] and "
+    "an index of int32 make a file that does not load",
+    reason="expand shape|is invalid|is not supported|Error Node",
+    link="https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/python_variable_indexing.cpp",
+    exporters=("trace",),
+    tries=lambda b: torch.randn(b, 4, 3),
+    sizes=(5, 7, 2),
+    case=_Token,
+    unchanged=lambda x: x.clone().index_fill_(1, torch.tensor([0]), 2.0),
+)
+def assigned(original: Callable[..., None], tensor: Tensor, index: object, value: Any) -> object:
+    """Copies into the part, which spreads the value over it at any size; index tensors are made whole numbers."""
+    items = _items(index)
+    if any(isinstance(item, Tensor) and item.dim() for item in items):
+        return _assigned_rows(original, tensor, items, value)
+    basic = all(item is None or item is Ellipsis or isinstance(item, slice) or _is_place(item) for item in items)
+    if not basic or not isinstance(value, Tensor) or not value.dim():
+        return NotImplemented
+    part = tensor[items]
+    if list(map(example_of, value.shape)) == list(map(example_of, part.shape)):
+        return NotImplemented
+    # Leading axes of one element fall away, as in torch.
+    part.copy_(value.reshape(value.shape[-part.dim() :]) if value.dim() > part.dim() else value)
+    return None
+
+
+def _is_place(item: object) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool)
+
+
+def _assigned_rows(original: Callable[..., object], tensor: Tensor, items: tuple[Any, ...], value: Any) -> object:
+    """With int32 as int64, and places along one axis behind several others by `index_copy_`."""
+    wide = [item.long() if isinstance(item, Tensor) and item.dtype == torch.int32 else item for item in items]
+    places, axis = wide[-1], tensor.dim() - 1
+    whole = all(item is Ellipsis or (isinstance(item, slice) and item == slice(None)) for item in wide[:-1])
+    reached = Ellipsis in wide[:-1] or len(wide) == tensor.dim() if whole else False
+    if reached and axis > 1 and isinstance(places, Tensor) and places.dim() == 1 and places.dtype == torch.int64:
+        places = torch.remainder(places, tensor.shape[-1])
+        part = tensor.index_select(axis, places)
+        filled = value.to(tensor.dtype).expand_as(part) if isinstance(value, Tensor) else torch.full_like(part, value)
+        tensor.index_copy_(axis, places, filled)
+        return None
+    same = all(one is other for one, other in zip(wide, items, strict=True))
+    return NotImplemented if same else original(tensor, tuple(wide), value)
 
 
 def _last_token(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
