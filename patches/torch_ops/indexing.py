@@ -218,7 +218,7 @@ def _is_place(item: object) -> bool:
 
 def _assigned_rows(original: Callable[..., object], tensor: Tensor, items: tuple[Any, ...], value: Any) -> object:
     """With int32 as int64, and places along one axis behind several others by `index_copy_`."""
-    wide = [item.long() if isinstance(item, Tensor) and item.dtype == torch.int32 else item for item in items]
+    wide = _wide(items)
     places, axis = wide[-1], tensor.dim() - 1
     whole = all(item is Ellipsis or (isinstance(item, slice) and item == slice(None)) for item in wide[:-1])
     reached = Ellipsis in wide[:-1] or len(wide) == tensor.dim() if whole else False
@@ -229,7 +229,39 @@ def _assigned_rows(original: Callable[..., object], tensor: Tensor, items: tuple
         tensor.index_copy_(axis, places, filled)
         return None
     same = all(one is other for one, other in zip(wide, items, strict=True))
-    return NotImplemented if same else original(tensor, tuple(wide), value)
+    return NotImplemented if same else original(tensor, wide, value)
+
+
+def _of_int32(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    return any(isinstance(item, Tensor) and item.dtype == torch.int32 for item in _items(args[1]))
+
+
+def _by_int32(x: Tensor) -> tuple[Tensor, Tensor]:
+    places, y = torch.tensor([1, 0], dtype=torch.int32), x.clone()
+    y[:, places] = 2.0
+    return x[:, places], y
+
+
+@op(
+    "__getitem__",
+    "__setitem__",
+    name="places-of-int32",
+    why="Type 'tensor(int32)' of input parameter of operator (Transpose, GatherND, ...) is invalid: x[int32 tensor]",
+    reason="is invalid|is not supported|bound to different types",
+    link="https://onnx.ai/onnx/operators/onnx__GatherND.html",
+    exporters=("dynamo",),
+    calls=_of_int32,
+    tries=lambda b: torch.randn(b, 4, 3),
+    sizes=(5, 7, 2),
+    case=_by_int32,
+)
+def places_of_int32(original: Callable[..., Any], tensor: Tensor, index: object, *value: Any) -> Any:
+    """The same places as int64."""
+    return original(tensor, _wide(_items(index)), *value)
+
+
+def _wide(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(one.long() if isinstance(one, Tensor) and one.dtype == torch.int32 else one for one in items)
 
 
 def _last_token(x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
