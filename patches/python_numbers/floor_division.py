@@ -152,32 +152,25 @@ def right_shift(original: Callable[..., Tensor], input: object, other: object) -
     return floor_division(torch.floor_divide, input, 2**other)
 
 
-# As quotient, product and rest by a power of two. Sizes are not negative.
-_BITS: dict[str, Callable[[Any, Any], Any]] = {
-    "rshift": lambda size, by: size // 2**by,
-    "lshift": lambda size, by: size * 2**by,
-    "and": lambda size, by: NotImplemented if by & (by + 1) else size % (by + 1),
-}
-_ASKED: dict[str, Callable[[Any], Any]] = {
-    "rshift": lambda n: n >> 1,
-    "lshift": lambda n: n << 2,
-    "and": lambda n: n & 3,
-}
-
-for _name, _form in _BITS.items():
-    if hasattr(torch.SymInt, f"__{_name}__"):
+def _of_bits(name: str, asked: Callable[[Any], Any], form: Callable[[Any, int], Any]) -> None:
+    if hasattr(torch.SymInt, name.removeprefix("SymInt.")):
         op(
-            f"SymInt.__{_name}__",
-            name=f"{_name}-of-sizes",
+            name,
             why="'int' object has no attribute 'dtype': the exporter has no form of n >> 1, n << 1 and n & 3 of a size",
             reason="has no attribute|not an allowed operator",
             link="https://github.com/pytorch/pytorch/blob/main/torch/onnx/_internal/exporter/_core.py",
             exporters=("dynamo",),
             tries=lambda b, n: torch.randn(b, n),
-            case=lambda x, asked=_ASKED[_name]: functional.pad(x, (0, asked(x.shape[1]))),
+            case=lambda x: functional.pad(x, (0, asked(x.shape[1]))),
             unchanged=lambda x: x[:, : x.shape[1] // 2],
-            to=lambda size, by, form=_form: form(size, by) if isinstance(by, int) and by >= 0 else NotImplemented,
+            to=lambda size, by: form(size, by) if isinstance(by, int) and by >= 0 else NotImplemented,
         )
+
+
+# As quotient, product and rest by a power of two. Sizes are not negative.
+_of_bits("SymInt.__rshift__", lambda n: n >> 1, lambda size, by: size // 2**by)
+_of_bits("SymInt.__lshift__", lambda n: n << 2, lambda size, by: size * 2**by)
+_of_bits("SymInt.__and__", lambda n: n & 3, lambda size, by: NotImplemented if by & (by + 1) else size % (by + 1))
 
 
 class _Halved(torch.nn.Module):

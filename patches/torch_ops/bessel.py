@@ -181,14 +181,20 @@ def _row(name: str, function: Callable[[Tensor], Tensor], tries: Callable[..., T
     op(name, why=missing(f"aten::{operator}", *also), tries=tries, to=computed)
 
 
-for _n in (0, 1):
-    _row(f"special.i{_n}e", functools.partial(i, _n, scaled=True))
-    _row(f"special.modified_bessel_i{_n}", functools.partial(i, _n, scaled=False))
-    _row(f"special.modified_bessel_k{_n}", functools.partial(k, _n, scaled=False), _above)
-    _row(f"special.scaled_modified_bessel_k{_n}", functools.partial(k, _n, scaled=True), _above)
-    _row(f"special.bessel_j{_n}", functools.partial(j, _n))
-    _row(f"special.bessel_y{_n}", functools.partial(y, _n), _above)
-    _row(("i0", "special.i1")[_n], functools.partial(i, _n, scaled=False))
+_row("special.i0e", functools.partial(i, 0, scaled=True))
+_row("special.modified_bessel_i0", functools.partial(i, 0, scaled=False))
+_row("special.modified_bessel_k0", functools.partial(k, 0, scaled=False), _above)
+_row("special.scaled_modified_bessel_k0", functools.partial(k, 0, scaled=True), _above)
+_row("special.bessel_j0", functools.partial(j, 0))
+_row("special.bessel_y0", functools.partial(y, 0), _above)
+_row("i0", functools.partial(i, 0, scaled=False))
+_row("special.i1e", functools.partial(i, 1, scaled=True))
+_row("special.modified_bessel_i1", functools.partial(i, 1, scaled=False))
+_row("special.modified_bessel_k1", functools.partial(k, 1, scaled=False), _above)
+_row("special.scaled_modified_bessel_k1", functools.partial(k, 1, scaled=True), _above)
+_row("special.bessel_j1", functools.partial(j, 1))
+_row("special.bessel_y1", functools.partial(y, 1), _above)
+_row("special.i1", functools.partial(i, 1, scaled=False))
 _row("special.airy_ai", airy)
 _row(
     "special.spherical_bessel_j0",

@@ -220,9 +220,7 @@ def _assigned_rows(original: Callable[..., object], tensor: Tensor, items: tuple
     """With int32 as int64, and places along one axis behind several others by `index_copy_`."""
     wide = _wide(items)
     places, axis = wide[-1], tensor.dim() - 1
-    whole = all(item is Ellipsis or (isinstance(item, slice) and item == slice(None)) for item in wide[:-1])
-    reached = Ellipsis in wide[:-1] or len(wide) == tensor.dim() if whole else False
-    if reached and axis > 1 and isinstance(places, Tensor) and places.dim() == 1 and places.dtype == torch.int64:
+    if axis > 1 and isinstance(places, Tensor) and places.dtype == torch.int64 and _along_last(wide, tensor.dim()):
         places = torch.remainder(places, tensor.shape[-1])
         part = tensor.index_select(axis, places)
         filled = value.to(tensor.dtype).expand_as(part) if isinstance(value, Tensor) else torch.full_like(part, value)
@@ -230,6 +228,13 @@ def _assigned_rows(original: Callable[..., object], tensor: Tensor, items: tuple
         return None
     same = all(one is other for one, other in zip(wide, items, strict=True))
     return NotImplemented if same else original(tensor, wide, value)
+
+
+def _along_last(items: tuple[Any, ...], rank: int) -> bool:
+    """Whether the items are places along the last axis, behind all of the others."""
+    *before, places = items
+    whole = all(item is Ellipsis or (isinstance(item, slice) and item == slice(None)) for item in before)
+    return whole and places.dim() == 1 and (Ellipsis in before or len(items) == rank)
 
 
 def _of_int32(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:

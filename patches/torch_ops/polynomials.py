@@ -81,12 +81,18 @@ def _row(name: str, first: Callable[[Tensor], Tensor], following: Next) -> None:
     )
 
 
-_CHEBYSHEV: dict[str, Callable[[Tensor], Tensor]] = {
-    "t": lambda x: x, "u": lambda x: 2 * x, "v": lambda x: 2 * x - 1, "w": lambda x: 2 * x + 1,
-}  # fmt: skip
-for _kind, _first in _CHEBYSHEV.items():
-    for _name in (f"chebyshev_polynomial_{_kind}", f"shifted_chebyshev_polynomial_{_kind}"):
-        _row(f"special.{_name}", _first, lambda k, x, last, before: 2 * x * last - before)
+def _chebyshev(k: Any, x: Tensor, last: Tensor, before: Tensor) -> Tensor:
+    return 2 * x * last - before
+
+
+_row("special.chebyshev_polynomial_t", lambda x: x, _chebyshev)
+_row("special.shifted_chebyshev_polynomial_t", lambda x: x, _chebyshev)
+_row("special.chebyshev_polynomial_u", lambda x: 2 * x, _chebyshev)
+_row("special.shifted_chebyshev_polynomial_u", lambda x: 2 * x, _chebyshev)
+_row("special.chebyshev_polynomial_v", lambda x: 2 * x - 1, _chebyshev)
+_row("special.shifted_chebyshev_polynomial_v", lambda x: 2 * x - 1, _chebyshev)
+_row("special.chebyshev_polynomial_w", lambda x: 2 * x + 1, _chebyshev)
+_row("special.shifted_chebyshev_polynomial_w", lambda x: 2 * x + 1, _chebyshev)
 _row("special.hermite_polynomial_h", lambda x: 2 * x, lambda k, x, last, before: 2 * (x * last - k * before))
 _row("special.hermite_polynomial_he", lambda x: x, lambda k, x, last, before: x * last - k * before)
 _row(
