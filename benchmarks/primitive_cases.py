@@ -255,7 +255,9 @@ NOT_MEASURED = {
     "integers-clamped-by-floats": _ONE_NODE,
     "instance-norm-of-any-channels": _ROUTE,
     "embedding-of-bounded-norm": "the norm of each row that is looked up",
-    **dict.fromkeys(["floats-of-whole-numbers", "powers-of-two-dtypes", "stacks-of-two-dtypes"], _ONE_NODE),
+    **dict.fromkeys(
+        ["limits-of-two-kinds", "floats-of-whole-numbers", "powers-of-two-dtypes", "stacks-of-two-dtypes"], _ONE_NODE
+    ),
     "largest-of-all": _ONE_NODE,
     "last-slice": _SIZES,
     "multihead-attention": _ROUTE,

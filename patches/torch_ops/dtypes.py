@@ -204,3 +204,25 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 def _fractional(limit: object) -> bool:
     return limit.is_floating_point() if isinstance(limit, Tensor) else isinstance(limit, float)
+
+
+@op(
+    "clamp",
+    "clip",
+    "clamp_",
+    "clip_",
+    name="limits-of-two-kinds",
+    why="Cannot find a compatible OpOverload for aten.clamp with the provided arguments: of x.clamp(0, 0.5)",
+    reason="aten.clamp",
+    link="https://github.com/pytorch/pytorch/issues/143222",
+    exporters=("dynamo",),
+    tries=lambda b, n: torch.randn(b, n),
+    case=lambda x: (x.clamp(0, 0.5), torch.clip(x, -0.5, 1), (x * 3).long().clamp(-1, 1.5), (x * 2).clamp_(0, 0.5)),
+    unchanged=lambda x: x.clamp(-0.5, 0.5),
+)
+def limits(original: Callable[..., Tensor], input: Tensor, min: Any = None, max: Any = None) -> Tensor:
+    """Both limits as floats, where one is a whole number and the other is not."""
+    if {type(min), type(max)} != {int, float}:
+        return NotImplemented
+    whole = not input.is_floating_point()
+    return original(input.to(torch.get_default_dtype()) if whole else input, float(min), float(max))
