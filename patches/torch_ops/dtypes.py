@@ -226,3 +226,22 @@ def limits(original: Callable[..., Tensor], input: Tensor, min: Any = None, max:
         return NotImplemented
     whole = not input.is_floating_point()
     return original(input.to(torch.get_default_dtype()) if whole else input, float(min), float(max))
+
+
+def _of_flags(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    return len(args) > 1 and all(isinstance(one, Tensor) and one.dtype == torch.bool for one in args[:2])
+
+
+op(
+    "add",
+    "__add__",
+    name="sum-of-flags",
+    why="Type 'tensor(bool)' of input parameter of operator (Add) is invalid: of mask + other_mask",
+    reason="is invalid",
+    link="https://onnx.ai/onnx/operators/onnx__Add.html",
+    calls=_of_flags,
+    tries=lambda b, n: torch.randn(b, n),
+    case=lambda x: (x > 0) + (x[:1] < -1),
+    unchanged=lambda x: (x > 0) + 1,
+    to=lambda input, other, **more: NotImplemented if more else input | other,
+)
