@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import op
+from onnxpatch import exporting, op
 from onnxpatch.decisions.ask import calling_frame
 from onnxpatch.decisions.if_rules.computed_padding import amounts_here
-from onnxpatch.formulas.symbolic import counted, same_size, symbolic
+from onnxpatch.formulas.symbolic import counted, fixed_size, same_size, symbolic
 from onnxpatch.formulas.windows import on_each_axis
 
 _row = functools.partial(
@@ -42,13 +42,14 @@ class _Convolved(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         height, width = x.shape[2:]
         even = functional.conv2d(x, self.weight, self.bias, 2, (height % 2, width % 2), groups=2)
-        return even, torch.conv1d(x[:, :2, 0], self.weight[:, :, 0], padding=width // 3, dilation=2)
+        apart = functional.conv2d(x, self.weight[..., :2], None, 1, "same", (2, 1), 2)
+        return even + apart.mean(), torch.conv1d(x[:, :2, 0], self.weight[:, :, 0], padding=width // 3, dilation=2)
 
 
 @_row(
     *(f"nn.functional.conv{n}d" for n in (1, 2, 3)),
     name="convolution-padded-by-sizes",
-    reason="Unsupported attribute type|shape",
+    reason="Unsupported attribute type|shape|Dilation not supported",
     case=_Convolved,
     unchanged=lambda x: functional.conv2d(x, x.new_ones(1, 4, 3, 3), padding=1),
 )
@@ -63,7 +64,8 @@ def convolution(
     groups: int = 1,
 ) -> Tensor:
     """Zeros around the input, then the convolution without padding."""
-    pads = _pads(padding, weight.dim() - 2)
+    wide = padding == "same" and exporting() == "trace" and dilation not in (1, (1,), (1, 1), (1, 1, 1))
+    pads = _same(weight, dilation) if wide else _pads(padding, weight.dim() - 2)
     if pads is None:
         return NotImplemented
     return original(functional.pad(input, pads), weight, bias, stride, 0, dilation, groups)
@@ -133,6 +135,16 @@ def max_pool(
     if pads is None or ceil_mode or return_indices or not input.dtype.is_floating_point:
         return NotImplemented
     return original(functional.pad(input, pads, value=float("-inf")), kernel_size, stride, 0, dilation)
+
+
+def _same(weight: Tensor, dilation: Any) -> list[int] | None:
+    """What keeps the size: the operator's own form takes no dilation. An odd zero stands behind, as in torch."""
+    kernel = [fixed_size(weight, axis) for axis in range(2, weight.dim())]
+    steps = [dilation] * len(kernel) if isinstance(dilation, int) else list(dilation) * (len(kernel) // len(dilation))
+    if None in kernel:
+        return None
+    spans = [step * (size - 1) for size, step in zip(kernel, steps, strict=True) if size is not None]
+    return [side for span in reversed(spans) for side in (span // 2, span - span // 2)]
 
 
 def _pads(padding: object, axes: int) -> list[Any] | None:
