@@ -256,7 +256,14 @@ NOT_MEASURED = {
     "instance-norm-of-any-channels": _ROUTE,
     "embedding-of-bounded-norm": "the norm of each row that is looked up",
     **dict.fromkeys(
-        ["limits-of-two-kinds", "floats-of-whole-numbers", "powers-of-two-dtypes", "stacks-of-two-dtypes"], _ONE_NODE
+        [
+            "limits-of-two-kinds",
+            "sum-of-flags",
+            "floats-of-whole-numbers",
+            "powers-of-two-dtypes",
+            "stacks-of-two-dtypes",
+        ],
+        _ONE_NODE,
     ),
     "largest-of-all": _ONE_NODE,
     "last-slice": _SIZES,
