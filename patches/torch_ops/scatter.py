@@ -101,7 +101,8 @@ def _accumulated(x: Tensor, row: Tensor) -> tuple[Tensor, ...]:
     table = torch.zeros(4, 6)
     number = torch.index_add(x[0, 0], 0, row[:1] * 0, x[1, 1], alpha=-3)
     placed = table.index_put((row,), x[0]), table.index_put((row,), x, accumulate=True)
-    return table.index_add(0, row, x, alpha=2), *placed, number
+    grid = table.index_put((row[:, None] - 4, torch.arange(3)), table.new_ones(()), accumulate=True)
+    return table.index_add(0, row, x, alpha=2), *placed, number, grid
 
 
 @op(
@@ -128,6 +129,16 @@ def _added(input: Tensor, dim: int, index: Any, source: Tensor, alpha: Any = 1) 
 
 
 def _placed(input: Tensor, indices: Any, values: Tensor, accumulate: bool = False) -> Tensor:
+    whole = all(one is not None and one.dtype == torch.int64 for one in indices)
+    if accumulate and whole and (len(indices) > 1 or indices[0].dim() != 1):
+        # As rows of the tensor whose indexed axes are one.
+        sizes, rest = input.shape[: len(indices)], input.shape[len(indices) :]
+        places = torch.broadcast_tensors(*(torch.remainder(one, n) for one, n in zip(indices, sizes, strict=True)))
+        flat = places[0]
+        for place, size in zip(places[1:], sizes[1:], strict=True):
+            flat = flat * size + place
+        rows = values.expand([*flat.shape, *rest]).reshape(-1, *rest)
+        return _placed(input.reshape(-1, *rest), [flat.reshape(-1)], rows, True).reshape(input.shape)
     one_row = len(indices) == 1 and indices[0].dim() == 1 and indices[0].dtype == torch.int64
     if not one_row or not (accumulate or values.dim() < input.dim()):
         return NotImplemented
