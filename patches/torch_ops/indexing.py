@@ -178,6 +178,7 @@ class _Token(torch.nn.Module):
         y[:, 0] = self.token
         y[:, 1:, :2] = x[:1, :1, :2]
         y[-1, ..., 2:] = x[0, :, 2:]
+        y[1, 1, 1] = x[0, :1, 0]
         y[..., last.long()] = y[..., last.long()] + 1
         y[last] = y[last] * 2
         return y
@@ -208,7 +209,7 @@ def assigned(original: Callable[..., None], tensor: Tensor, index: object, value
     if list(map(example_of, value.shape)) == list(map(example_of, part.shape)):
         return NotImplemented
     # Leading axes of one element fall away, as in torch.
-    part.copy_(value.reshape(value.shape[-part.dim() :]) if value.dim() > part.dim() else value)
+    part.copy_(value.reshape(value.shape[max(0, value.dim() - part.dim()) :]))
     return None
 
 
@@ -226,8 +227,7 @@ def _assigned_rows(original: Callable[..., object], tensor: Tensor, items: tuple
         filled = value.to(tensor.dtype).expand_as(part) if isinstance(value, Tensor) else torch.full_like(part, value)
         tensor.index_copy_(axis, places, filled)
         return None
-    same = all(one is other for one, other in zip(wide, items, strict=True))
-    return NotImplemented if same else original(tensor, wide, value)
+    return original(tensor, wide, value) if _of_int32(original, (tensor, items), {}) else NotImplemented
 
 
 def _along_last(items: tuple[Any, ...], rank: int) -> bool:
