@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op
+from onnxpatch.formulas.elementary import floats
 from onnxpatch.formulas.symbolic import function_name
 
 # Those that are float for whole numbers, too. Where an exporter casts one itself, the file stays as it is.
@@ -43,7 +44,7 @@ def _lengths(n: Tensor) -> tuple[Tensor, ...]:
     case=_lengths,
     unchanged=lambda n: (n * 0.5).sin(),
 )
-def floats(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+def of_floats(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """Of floats: of the dtype that the call names, or else of the default one."""
     place = next((i for i, arg in enumerate(args) if isinstance(arg, Tensor)), None)
     if place is None or args[place].is_floating_point() or args[place].is_complex():
@@ -100,11 +101,17 @@ def _stacked(x: Tensor) -> tuple[Tensor, ...]:
 )
 def stacked(original: Callable[..., Tensor], tensors: Sequence[Tensor], *rest: Any, **more: Any) -> Tensor:
     """Of the dtype that eager promotes them to."""
-    dtypes = {one.dtype for one in tensors}
+    alike = _of_one_dtype(tensors)
+    return original(alike, *rest, **more) if alike else NotImplemented
+
+
+def _of_one_dtype(tensors: Sequence[Any]) -> list[Tensor] | None:
+    """The tensors in the dtype that eager promotes them to; None where they have one already."""
+    dtypes = {one.dtype for one in tensors if isinstance(one, Tensor)}
     if len(dtypes) < 2:
-        return NotImplemented
+        return None
     common = functools.reduce(torch.promote_types, dtypes)
-    return original([one.to(common) for one in tensors], *rest, **more)
+    return [one.to(common) for one in tensors]
 
 
 @op(
@@ -122,12 +129,8 @@ def stacked(original: Callable[..., Tensor], tensors: Sequence[Tensor], *rest: A
 def einsum_of_two_dtypes(original: Callable[..., Tensor], equation: str, *operands: object) -> Tensor:
     """The operands in the dtype that eager promotes them to, where it takes them at all."""
     tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
-    dtypes = {one.dtype for one in tensors if isinstance(one, Tensor)}
-    if not isinstance(equation, str) or len(tensors) != 2 or len(dtypes) < 2:
-        return NotImplemented
-    # ONNX promotes nothing: all operands of a node have one dtype.
-    common = functools.reduce(torch.promote_types, dtypes)
-    return original(equation, *(one.to(common) for one in tensors))
+    alike = _of_one_dtype(tensors) if isinstance(equation, str) and len(tensors) == 2 else None
+    return original(equation, *alike) if alike else NotImplemented
 
 
 @op(
@@ -145,7 +148,7 @@ def number_minus(input: Tensor, other: object, *, alpha: object = 1) -> Tensor:
     """Writes `2.5 - ints` as -ints + 2.5, which the exporter promotes correctly."""
     if input.is_floating_point() or not isinstance(other, float) or alpha != 1:
         return NotImplemented
-    return input.to(torch.get_default_dtype()).neg() + other
+    return floats(input).neg() + other
 
 
 _LONG_NAMES = {
@@ -199,7 +202,7 @@ def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Clamps ints by floats in floats, as torch does."""
     if input.is_floating_point() or not any(map(_fractional, (min, max))):
         return NotImplemented
-    return input.to(torch.get_default_dtype()).clamp(min, max)
+    return floats(input).clamp(min, max)
 
 
 def _fractional(limit: object) -> bool:
@@ -224,8 +227,7 @@ def limits(original: Callable[..., Tensor], input: Tensor, min: Any = None, max:
     """Both limits as floats, where one is a whole number and the other is not."""
     if {type(min), type(max)} != {int, float}:
         return NotImplemented
-    whole = not input.is_floating_point()
-    return original(input.to(torch.get_default_dtype()) if whole else input, float(min), float(max))
+    return original(floats(input), float(min), float(max))
 
 
 def _of_flags(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
