@@ -7,6 +7,8 @@
     an operator's float64  in float32    the same, of Erf, InstanceNormalization, ...: where the runtime names it
     x[:, a:b] of int32     in int64      where a is int32 and b int64, since the ends of a Slice have one dtype
     layer_norm(x.half())   in float32    where its weights are in float32, as in torch.autocast
+    rotary tables          expanded      RotaryEmbedding takes (batch, length, half), and onnxscript's rule gives it
+                                         what the model has: (1, length, half)
 
 `up(down(x)) + x` adds sizes 2*((n - 1)//2) + 2 and n. The dynamo exporter takes them for equal and calls all that
 follows by one of the two. Eager accepts n = 1, where x is broadcast, and there the names are false. onnxruntime shares
@@ -123,6 +125,34 @@ def compute_in_float32(file: str | os.PathLike[str], tensors: Iterable[torch.Ten
     with edited(file) as proto:
         _repair_numbers(proto)
         return _cast(proto)
+
+
+def expand_rotary_tables(file: str | os.PathLike[str]) -> None:
+    """Give each RotaryEmbedding without places its cosines and sines for every row of the batch.
+
+    onnxscript writes `x * cos + rotate_half(x) * sin` as this operator, from opset 23 on. Models make their tables for
+    one row and let it broadcast, which the operator does not.
+    """
+    from onnx import helper
+
+    def written(node: NodeProto) -> list[NodeProto]:
+        if node.op_type != "RotaryEmbedding" or node.domain not in ("", "ai.onnx") or any(node.input[3:]):
+            return []
+        batch, ones, sizes = (f"{node.output[0]}_{what}" for what in ("batch", "ones", "sizes"))
+        made = [
+            helper.make_node("Shape", [node.input[0]], [batch], batch, end=1),
+            helper.make_node("Constant", [], [ones], ones, value_ints=[1, 1]),
+            helper.make_node("Concat", [batch, ones], [sizes], sizes, axis=0),
+        ]
+        for place in (1, 2):
+            table = f"{node.output[0]}_table_{place}"
+            made.append(helper.make_node("Expand", [node.input[place], sizes], [table], table))
+            node.input[place] = table
+        return [*made, node]
+
+    with edited(file) as proto:
+        for graph in all_graphs(proto.graph):
+            rewrite(graph, written)
 
 
 def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:
