@@ -7,7 +7,7 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -21,7 +21,7 @@ from onnxpatch.messages.user_code import frames_of, is_user_frame
 from onnxpatch.onnxfile.limits import TimeLimit
 from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Report
-from onnxpatch.verification.branch_recorder import Decisions
+from onnxpatch.verification.reference import Reference
 
 _IN_TEXT = re.compile(r'File "([^"]+\.py)", line (\d+)')
 _LONGEST = 240  # characters of an error
@@ -57,20 +57,17 @@ def failure_of(
     acted: Sequence[Patch],
     planned: Sequence[Patch],
     model: torch.nn.Module,
-    decisions: Decisions | None,
+    reference: Reference | None,
     seconds: float,
 ) -> Failure:
-    """The failure of an attempt. acted: the patches that acted. planned: all patches that may have raised the error.
-
-    decisions: eager's at the example; None if they are not known.
-    """
+    """The failure of an attempt. acted: the patches that acted. planned: all patches that may have raised the error."""
     names = tuple(dict.fromkeys(patch.name for patch in acted))
     if isinstance(error, VerificationError):
-        return _of_wrong(attempt, error, names, model, decisions, seconds)
+        return _of_wrong(attempt, error, names, model, reference, seconds)
     if isinstance(error.__cause__, TimeLimit):
         kind: Literal["cut", "late"] = "cut" if error.__cause__.processor else "late"
         return Failure(attempt, kind, str(error)[:_LONGEST], patches=names, seconds=seconds)
-    return _of_refusal(attempt, error, names, planned, model, decisions, seconds)
+    return _of_refusal(attempt, error, names, planned, model, reference, seconds)
 
 
 def _of_refusal(
@@ -79,7 +76,7 @@ def _of_refusal(
     names: tuple[str, ...],
     planned: Sequence[Patch],
     model: torch.nn.Module,
-    decisions: Decisions | None,
+    reference: Reference | None,
     seconds: float,
 ) -> Failure:
     root, patch = root_of(error.__cause__ or error), _stand_in_of(error, planned)
@@ -97,17 +94,17 @@ def _of_refusal(
         return replace(failure, operator=operator)
     construct = construct_of_error(kind, text, attempt.exporter)
     data = construct in (kinds.BRANCH_TENSOR, kinds.DATA_SIZE)
-    branch = data or _may_be_branch(construct, line, model, decisions)
+    branch = data or _may_be_branch(construct, line, reference)
     return replace(failure, branch=branch, on_data=data and not isinstance(root, RefusedError))
 
 
-def _may_be_branch(construct: str, line: str, model: torch.nn.Module, decisions: Decisions | None) -> bool:
+def _may_be_branch(construct: str, line: str, reference: Reference | None) -> bool:
     """Whether an error that does not mention data may come from a branch on a size, or from a loop."""
     found = re.search(r"at (.+):(\d+) in ", line)
     there = kinds.construct_at(found[1], int(found[2])) if found else None
     if there is not None:
         return there.kind in kinds.CURED_BY_BRANCHES | kinds.LOOPS
-    return _decides(decisions) or (construct == kinds.FIXED_SIZE and _has(model, kinds.LOOPS))
+    return _decides(reference, kinds.LOOPS if construct == kinds.FIXED_SIZE else frozenset())
 
 
 def _of_wrong(
@@ -115,7 +112,7 @@ def _of_wrong(
     error: VerificationError,
     names: tuple[str, ...],
     model: torch.nn.Module,
-    decisions: Decisions | None,
+    reference: Reference | None,
     seconds: float,
 ) -> Failure:
     report = error.report if isinstance(error.report, Report) else None
@@ -126,9 +123,7 @@ def _of_wrong(
     elsewhere = first is not None and (first.kind != "example" or first.stage == "loading")
     # Of `len(x)` no comparison is recorded, so loops and branches on sizes are looked for in the code.
     by_size = kinds.LOOPS | {kinds.BRANCH_SIZE}
-    branch = (
-        elsewhere and not isinstance(model, torch.jit.ScriptModule) and (_decides(decisions) or _has(model, by_size))
-    )
+    branch = elsewhere and not isinstance(model, torch.jit.ScriptModule) and _decides(reference, by_size)
     source = next(_sources(report), "") if report is not None else ""
     return Failure(attempt, "wrong", text[:_LONGEST], "", source, names, branch=branch, seconds=seconds)
 
@@ -139,30 +134,14 @@ def _sources(report: Report) -> Iterator[str]:
     yield from (frozen.source for frozen in report.frozen if frozen.source)
 
 
-def _decides(decisions: Decisions | None) -> bool:
-    """Whether eager branches on data or sizes; True if that is not known."""
-    return decisions is None or bool(decisions.signature) or bool(decisions.sizes.comparisons)
-
-
-def _has(model: torch.nn.Module, wanted: Container[str]) -> bool:
-    """Whether a forward of the model's own classes, or a function that it calls, has a line of these kinds."""
-    classes = {type(module) for module in model.modules()}
-    own = {cls.forward: None for cls in classes if not cls.__module__.startswith("torch.")}
-    return any(found.kind in wanted for function in _with_called(list(own)) for found in kinds.in_function(function))
-
-
-def _with_called(functions: list[Any]) -> list[object]:
-    """Functions, and those of their own packages that they name."""
-    found = dict.fromkeys(inspect.unwrap(function) for function in functions)
-    # The list grows while it is gone through: what a called function calls comes behind it.
-    for function in (waiting := list(found)):
-        for name in function.__code__.co_names if inspect.isfunction(function) else ():
-            called = function.__globals__.get(name)
-            package = str(getattr(called, "__module__", "")).partition(".")[0]
-            if inspect.isfunction(called) and called not in found and package == function.__module__.partition(".")[0]:
-                found[called] = None
-                waiting.append(called)
-    return waiting
+def _decides(reference: Reference | None, wanted: Container[str]) -> bool:
+    """Whether eager branches on data or sizes, or a function that ran has a line of these kinds; True if not known."""
+    if reference is None or reference.decisions is None:
+        return True
+    made, ran = reference.decisions, reference.eager.sides.functions
+    return bool(made.signature or made.sizes.comparisons) or any(
+        found.kind in wanted for one in ran for found in kinds.in_function(one.code)
+    )
 
 
 def _path(module: str) -> str:

@@ -143,9 +143,8 @@ def attempt_once(attempt: Attempt, shared: ExportContext) -> Proven | _Failed:
         names = tuple(dict.fromkeys(patch.name for patch in acting.acted))
         return Proven(attempt, exported, report, names, time.perf_counter() - start)
     except (ExportError, VerificationError) as error:
-        decisions, took = shared.reference.decisions if shared.reference else None, time.perf_counter() - start
-        model, wrong = shared.request.model, None
-        failure = failure_of(attempt, error, acting.acted, acting.planned, model, decisions, took)
+        model, took, wrong = shared.request.model, time.perf_counter() - start, None
+        failure = failure_of(attempt, error, acting.acted, acting.planned, model, shared.reference, took)
         found = error.report if isinstance(error, VerificationError) else None
         # checks[0] is the example: a file that is wrong there is right within no bounds.
         if shared.keep_wrong and exported is not None and isinstance(found, Report) and found.checks[0].ok:

@@ -54,6 +54,30 @@ def test_a_model_that_is_right_the_first_time_pays_nothing(tmp_path: Path) -> No
     assert "attempt" not in str(report) and report.call == "onnxpatch.export(model, ..., exporter='trace')"
 
 
+class InMethods(nn.Module):
+    """Neither a method that forward calls, nor `len`, leaves a comparison of sizes that eager records."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.steps(x) if self.is_long(x) else x.sum(1)
+
+    def steps(self, x: torch.Tensor) -> torch.Tensor:
+        state = x[:, 0]
+        for step in range(x.shape[1]):
+            state = state / 2 + x[:, step]
+        return state
+
+    def is_long(self, x: torch.Tensor) -> bool:
+        return len(x) > 1
+
+
+def test_loops_and_branches_in_methods_are_exported_whole(tmp_path: Path) -> None:
+    rows = torch.rand(2, 3, 2)
+    report = onnxpatch.export(
+        InMethods(), (rows,), tmp_path / "m.onnx", dynamic_shapes=({0: "b", 1: "t"},), exporter="trace"
+    )
+    assert report.ok and not report.bounds and names(report)[-1] == "branches=True"
+
+
 @pytest.mark.parametrize("model", [DataBranch, BatchBranch])
 def test_a_branch_is_exported_whole(model: type[nn.Module], tmp_path: Path) -> None:
     file, made = tmp_path / "m.onnx", model().eval()

@@ -20,6 +20,7 @@ import linecache
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 BRANCH_TENSOR = "branch on a tensor's value"
@@ -85,12 +86,12 @@ def construct_at(file: str, line: int) -> _Construct | None:
 
 
 def in_function(function: object) -> list[_Construct]:
-    """The constructs of a function, the most telling first; [] where there is no source."""
-    try:
-        unwrapped: Any = inspect.unwrap(function)  # type: ignore[arg-type]
-        file, first = inspect.getsourcefile(unwrapped) or "", unwrapped.__code__.co_firstlineno
-    except (TypeError, AttributeError, ValueError):
+    """The constructs of a function, or of its code, the most telling first; [] where there is no source."""
+    unwrapped: Any = inspect.unwrap(function)  # type: ignore[arg-type]
+    code = getattr(unwrapped, "__code__", unwrapped)
+    if not isinstance(code, CodeType):
         return []
+    file, first = code.co_filename, code.co_firstlineno
     node = _function_at(file, first, exact=True)
     return sorted(_constructs(node, file), key=_rank) if node else []
 
