@@ -35,7 +35,7 @@ _NAMED = 12  # conditions in the table: those that most models leave
 def sides(model: torch.nn.Module, args: tuple[Any, ...], dynamic: Any) -> list[tuple[str, str]]:
     """(place, side) of what no probe of a model took."""
     inputs = Inputs(model, args)
-    dims = dynamic_dims(inputs, shapes.read(inputs, dynamic, None, None, "trace"))
+    dims = dynamic_dims(inputs, shapes.read_shapes(inputs, dynamic, None, None, "trace"))
     reference = Reference(model, inputs, dims, Budget.starting_now(16))
     empty = [probe for dim in dims if (probe := reference.oracle.empty(dim)) is not None]
     found = untried(reference.eager.sides, [probe for probe in (*empty, *reference.probes) if tells(probe)])

@@ -196,7 +196,7 @@ def judge(
     try:
         file = onnx.load(path, load_external_data=False)
         nodes = sum(node.op_type != "Constant" for node in file.graph.node)
-        bounds = size_bounds.read({entry.key: entry.value for entry in file.metadata_props})
+        bounds = size_bounds.read_bounds({entry.key: entry.value for entry in file.metadata_props})
         known, run = opened(path)
     except Exception as error:
         return Outcome("wrong", f"the file does not load: {brief(error)}")

@@ -92,7 +92,7 @@ def held_out(model: torch.nn.Module, args: Args, dynamic: Any, step: int = 1) ->
     """Numbers of either sign and of several magnitudes, at a grid of sizes and at each size alone, where eager takes
     them. step: of the sizes tried alone."""
     inputs = Inputs(model, args)
-    dims = dynamic_dims(inputs, shapes.read(inputs, dynamic, None, None, "trace"))
+    dims = dynamic_dims(inputs, shapes.read_shapes(inputs, dynamic, None, None, "trace"))
     generator = torch.Generator().manual_seed(7)
     made = []
     for sizes, draw in itertools.chain(

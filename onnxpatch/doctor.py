@@ -24,7 +24,7 @@ from onnxpatch.exporters.artifact import write_text
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_real
-from onnxpatch.messages.text import shown
+from onnxpatch.messages.text import progress_writer
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.patching.fingerprints import fingerprint
 from onnxpatch.patching.forward_state import process_state_kept
@@ -103,7 +103,7 @@ def doctor(
     if model.training:
         diagnosis.notes.append("the model is in training mode: call model.eval() first, unless that is what you export")
     made = [one for one in attempts if isinstance(one, AttemptResult)]
-    search = Search(root, diagnosis, tolerance, budget, registry, shown(progress), made)
+    search = Search(root, diagnosis, tolerance, budget, registry, progress_writer(progress), made)
     with process_state_kept():
         found_parts = search.run()
         treat(search, found_parts, proposals)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog, Prefer, best_of
-from onnxpatch.attempts.bounded_files import Bounds, narrowed
+from onnxpatch.attempts.bounded_files import Bounds, bounded_file
 from onnxpatch.attempts.course import better_than_plain, first_right, refusal
 from onnxpatch.attempts.one_attempt import ExportContext, Proven
 from onnxpatch.errors import InputError
@@ -21,7 +21,7 @@ from onnxpatch.exporters.request import ExportRequest, requested_exporters, spli
 from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.modules import other_in_eval, weights_brought
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable
-from onnxpatch.messages.text import shown
+from onnxpatch.messages.text import progress_writer
 from onnxpatch.onnxfile.mapped_weights import bytes_beside
 from onnxpatch.onnxfile.metadata import UNTRIED, WRONG_AT_ZERO, append
 from onnxpatch.onnxfile.runtime import chosen_runtimes
@@ -185,7 +185,7 @@ def export(
             several = check and attempts == "auto"
             context = ExportContext(
                 request, out, budget, state, reference, tolerance, runtime, providers, flatten,
-                shown(progress) if progress else None, several, announce=progress is not False,
+                progress_writer(progress) if progress else None, several, announce=progress is not False,
             )  # fmt: skip
             log = AttemptLog(context, Attempt.asked(request))
             delivered, report = _delivered(log, exporters if several else (), prefer, bounds)
@@ -221,7 +221,7 @@ def _delivered(
     """The attempt whose file is kept, and its report. exporters: those that may be tried; none for one attempt."""
     found, note = first_right(log, exporters, bounds), ""
     if found is None:
-        found = narrowed(log) if bounds == "narrow" else log.deliver_bounded()
+        found = bounded_file(log) if bounds == "narrow" else log.deliver_bounded()
     if found is None:
         raise refusal(log, exporters, bounds)
     # Plain is right where the patched attempts were not: then a patch is at fault, and the others may stay.

@@ -201,10 +201,10 @@ class Session:
             raise InputError(
                 f"{_source_name(self._source)}: its names or its metadata are not UTF-8: export it again"
             ) from None
-        self.structure = output_structure.read(metadata, self.outputs)
+        self.structure = output_structure.read_structure(metadata, self.outputs)
         if self.structure is not None:
             self._classes.check(self.structure)
-        self._bounds = size_bounds.read(metadata)
+        self._bounds = size_bounds.read_bounds(metadata)
         self._called = read_call(metadata)
         self._runs = limited_runs(self.session)
 

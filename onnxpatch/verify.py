@@ -17,9 +17,9 @@ from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
-from onnxpatch.messages.text import shown
+from onnxpatch.messages.text import progress_writer
 from onnxpatch.onnxfile import metadata
-from onnxpatch.onnxfile.graph import narrowed
+from onnxpatch.onnxfile.graph import computes_in_less
 from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.mapped_weights import bytes_of
 from onnxpatch.onnxfile.metadata import versions
@@ -110,7 +110,7 @@ def verify(
     graph = graphs[0]
     feed = match_inputs(graph, inputs, input_names)
     names = list(feed.leaves) if input_names else None
-    specs = shapes.read(inputs, dynamic_shapes, dynamic_axes, names, "trace", graph.outputs)
+    specs = shapes.read_shapes(inputs, dynamic_shapes, dynamic_axes, names, "trace", graph.outputs)
     if dynamic_shapes is None and dynamic_axes is None:
         specs = declared_by(graph, feed, inputs)
     feed = in_widths(graph, feed, inputs) if close else feed
@@ -137,9 +137,9 @@ def verify(
         bounds=limits.words, bytes=bytes_of(file),
     )  # fmt: skip
     found = compare_graphs(
-        graphs, feed, reference, report, conditions=conditions, progress=shown(progress), limits=limits
+        graphs, feed, reference, report, conditions=conditions, progress=progress_writer(progress), limits=limits
     )
-    advice = _CLOSER if close else _COMPARE if narrowed(graph.proto) else _ADVICE
+    advice = _CLOSER if close else _COMPARE if computes_in_less(graph.proto) else _ADVICE
     return replace(found, advice=advice if found.wrong else "")
 
 

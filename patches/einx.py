@@ -77,7 +77,7 @@ def _proof(build: type[torch.nn.Module]) -> Proof:
     when=When(requires=("einx",), exporters=("dynamo", "trace")),
     proof=_proof(_Masked),
 )
-def where(original: Callable[..., Tensor], description: str, mask: object, x: object, y: object) -> Tensor:
+def where_by_pattern(original: Callable[..., Tensor], description: str, mask: object, x: object, y: object) -> Tensor:
     """Handles patterns of plain axes and one ellipsis, and axes composed in the result. einx keeps the others."""
     plain, groups = _composed(description)
     aligned = _aligned(plain, (mask, x, y))
@@ -93,7 +93,7 @@ def where(original: Callable[..., Tensor], description: str, mask: object, x: ob
     proof=_proof(_Distances),
 )
 def elementwise(original: Callable[..., Tensor], description: str, *tensors: object) -> Tensor:
-    """Handles the patterns that `where` handles. More than two tensors are combined one after the other."""
+    """Handles the patterns that `where_by_pattern` handles. More than two tensors are combined one after the other."""
     plain, groups = _composed(description)
     aligned = _aligned(plain, tensors)
     # torch.maximum and its like take no Python number.

@@ -24,7 +24,7 @@ from onnxpatch.formulas.windows import (
     more_than,
     pad_to,
     partition,
-    roll,
+    rolled,
     shift_mask,
     windows_over,
 )
@@ -84,7 +84,7 @@ def _proof_in_davit(other: str) -> Proof:
     when=When(exporters=("dynamo",)),
     proof=_proof_in_davit("timm-window-reverse"),
 )
-def window_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pair) -> Tensor:
+def timm_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pair) -> Tensor:
     """(B, H, W, C) to (B * windows, wh, ww, C)."""
     if is_static(*x.shape[1:3]):
         return NotImplemented
@@ -98,7 +98,7 @@ def window_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pa
     when=When(exporters=("dynamo",)),
     proof=_proof_in_davit("timm-window-partition"),
 )
-def window_reverse(
+def timm_reverse(
     original: Callable[..., Tensor],
     windows: Tensor,
     window_size: Pair,
@@ -231,7 +231,7 @@ def shifted_window_attention(
     moved = [more_than(1, count) for count in grid]
     forth, back = ((sign * shift[0] * moved[0], sign * shift[1] * moved[1]) for sign in (-1, 1))
     x = pad_to(input, window)
-    windows = partition(roll(x, forth) if any(shift) else x, window, grid[1])
+    windows = partition(rolled(x, forth) if any(shift) else x, window, grid[1])
     q, k, v = _heads(windows, qkv_weight, qkv_bias, num_heads, cosine=logit_scale is not None)
     scores = _scores(q, k, logit_scale) + relative_position_bias
     if any(shift):
@@ -241,7 +241,7 @@ def shifted_window_attention(
         scores = (by_image + mask[:, None]).reshape(-1, num_heads, area, area)
     attended = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
     x = merge(functional.linear(attended, proj_weight, proj_bias), window, grid)
-    return (roll(x, back) if any(shift) else x)[:, :height, :width]
+    return (rolled(x, back) if any(shift) else x)[:, :height, :width]
 
 
 def _heads(windows: Tensor, weight: Tensor, bias: Tensor | None, heads: int, cosine: bool) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from onnxpatch import Proof, Settings, When, exporting, patch
 TARGET = "vit_pytorch.ats_vit.AdaptiveTokenSampling"
 
 
-def packed(keep: torch.Tensor) -> torch.Tensor:
+def kept_numbers(keep: torch.Tensor) -> torch.Tensor:
     """(batch, n) of bools to (batch, m): the numbers, from 1, of each row's kept ones, zeros behind; m is the most."""
     count = keep.to(torch.int64).cumsum(-1)
     numbers = torch.ones_like(count).cumsum(-1)
@@ -89,7 +89,7 @@ class _AdaptiveTokenSampling:
         sampled = torch.zeros_like(weights).scatter(1, drawn, torch.ones_like(weights[:, :1]).expand_as(drawn)) > 0
         # The module is called where there are more tokens than it draws; the graph, at every size: then all stay.
         many = torch.ones_like(weights[0]).sum() > self.output_num_tokens
-        ids = torch.nn.functional.pad(packed(sampled | ~many), (1, 0))  # the class token in front, as number 0
+        ids = torch.nn.functional.pad(kept_numbers(sampled | ~many), (1, 0))  # the class token in front, as number 0
         there = torch.cat((torch.ones_like(ids[:, :1]) > 0, ids[:, 1:] != 0), 1)
         kept = there & (many | mask.gather(1, ids))
         rows = ids[:, None, :, None].expand(-1, attn.shape[1], -1, attn.shape[-1])

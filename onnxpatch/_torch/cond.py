@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.function_modes import tracing_parts, untraced
+from onnxpatch._torch.function_modes import trace_suspended, tracing_parts
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # `FakeWorld` names symbols after a number: the place of the input, or for sizes that could not be computed from those
@@ -199,7 +199,7 @@ def compiled_function(
     with other shapes are refused under the trace exporter. The caller must keep the function alive: a traced graph
     refers to it without owning it.
     """
-    with untraced(), tracing_parts():
+    with trace_suspended(), tracing_parts():
         known = {
             called: _traced(function, tuple(operand.detach().clone() for operand in example))
             for called, (function, example) in functions.items()

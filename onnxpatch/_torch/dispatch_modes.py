@@ -23,11 +23,11 @@ import torch
 from onnxpatch._torch.kernel_checks import (
     beyond_bounds,
     check_positions,
-    fits,
     is_unchecked,
     makes_storage,
     result_bytes,
     sized_by_data,
+    surely_fits,
 )
 from onnxpatch._torch.relied_on import gone_class
 
@@ -99,7 +99,7 @@ class CountedRun(TorchDispatchMode):
         if facts.unchecked:
             check_positions(func, args, kwargs)
         room = self._bytes - self._used
-        if facts.makes_storage and (facts.beyond_bounds or not fits(args, kwargs, room)):
+        if facts.makes_storage and (facts.beyond_bounds or not surely_fits(args, kwargs, room)):
             self._check(func, args, kwargs)
         if self.made > self._calls:
             self._stop(f"it calls more than {self._calls:,.0f} operators")

@@ -265,7 +265,7 @@ def traces_a_part() -> bool:
 
 
 @contextlib.contextmanager
-def untraced() -> Iterator[None]:
+def trace_suspended() -> Iterator[None]:
     """A context in which torch.jit.trace records nothing. Another trace may run inside it."""
     state = torch._C._get_tracing_state()
     with undone(lambda: torch._C._set_tracing_state(state)):  # type: ignore[attr-defined]
@@ -275,9 +275,9 @@ def untraced() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tracing_paused() -> Iterator[None]:
-    """As `untraced`, and without torch function modes."""
+    """As `trace_suspended`, and without torch function modes."""
     # The kit's own modes would take what runs inside for calls of the model.
-    with untraced(), unseen():
+    with trace_suspended(), unseen():
         yield
 
 

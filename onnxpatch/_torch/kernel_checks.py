@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["beyond_bounds", "fits", "makes_storage", "result_bytes", "sized_by_data"]
+__all__ = ["beyond_bounds", "makes_storage", "result_bytes", "sized_by_data", "surely_fits"]
 
 _WIDEST = 16  # bytes of the largest element; of two results of 8 each, too
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_"})
@@ -50,11 +50,11 @@ def sized_by_data(operator: Any) -> bool:
 
 
 def beyond_bounds(operator: Any) -> bool:
-    """Whether one number in a tensor may make any size, so that `fits` says nothing: `bincount(tensor([10**8]))`."""
+    """Whether one number in a tensor may make any size, and `surely_fits` says nothing: `bincount(tensor([10**8]))`."""
     return getattr(operator, "__name__", "") in ("bincount.default", "repeat_interleave.Tensor")
 
 
-def fits(args: Sequence[Any], kwargs: Mapping[str, Any], room: float) -> bool:
+def surely_fits(args: Sequence[Any], kwargs: Mapping[str, Any], room: float) -> bool:
     """Whether the bound alone says that the results take at most `room` bytes."""
     elements, most = 1.0, room / _WIDEST
     for one in (*args, *kwargs.values()) if kwargs else args:

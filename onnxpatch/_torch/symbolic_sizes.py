@@ -74,7 +74,7 @@ def static_number(tensor: torch.Tensor) -> int | float | bool | None:
         return None
     from onnxpatch._torch import traced_sizes
 
-    return traced_sizes.static_number(tensor)
+    return traced_sizes.fixed_number(tensor)
 
 
 def decided_by_data(x: torch.Tensor, axes: Iterable[int]) -> bool:
@@ -95,7 +95,7 @@ def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt |
         return None
     from onnxpatch._torch import traced_sizes
 
-    return traced_sizes.symbolic_number(tensor)
+    return traced_sizes.number_in_symbols(tensor)
 
 
 def operator_of(tensor: torch.Tensor) -> str:

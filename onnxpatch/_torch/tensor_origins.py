@@ -210,7 +210,7 @@ def producer(tensor: Tensor, tracer: Any | None = None) -> fx.Node | None:
     return None if slot is None else slot.proxy.node
 
 
-def operator_of(node: fx.Node | None) -> str:
+def operator_of_node(node: fx.Node | None) -> str:
     """`aten::transpose` for a node of that operator; `onnx::Transpose` for a node of `formulas.nodes`; else ""."""
     if node is None or node.op != "call_function":
         return ""
@@ -243,9 +243,9 @@ def all_ones(tensor: torch.Tensor) -> bool:
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
         return _traced(tensor)
     node = producer(tensor)
-    while node is not None and operator_of(node) in _KEEPS and not is_mutated(node):
+    while node is not None and operator_of_node(node) in _KEEPS and not is_mutated(node):
         node = node.args[0] if isinstance(node.args[0], torch.fx.Node) else None
-    return node is not None and operator_of(node) in _MAKES and not is_mutated(node)
+    return node is not None and operator_of_node(node) in _MAKES and not is_mutated(node)
 
 
 def _traced(tensor: torch.Tensor) -> bool:

@@ -196,11 +196,11 @@ def views_made(node: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
 
 def written_by(node: Any, kind: str) -> Any | None:
     """The value that a node writes to, or None."""
-    return node.inputsAt(0) if writes(kind) and _writes_first(node) else None
+    return node.inputsAt(0) if is_in_place(kind) and _writes_first(node) else None
 
 
 @functools.cache
-def writes(kind: str) -> bool:
+def is_in_place(kind: str) -> bool:
     """Whether it is a method such as `add_` or `__iadd__`; those with two underscores are none (`__and__`)."""
     name = kind.removeprefix("aten::")
     return name != kind and (name.startswith("__i") or (name.endswith("_") and not name.endswith("__")))

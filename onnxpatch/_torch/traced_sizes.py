@@ -67,7 +67,7 @@ _running = _Running()
 
 @contextlib.contextmanager
 def static_sizes_known() -> Iterator[None]:
-    """Inside the block, for the trace that runs in this thread, `static_number` has answers."""
+    """Inside the block, for the trace that runs in this thread, `fixed_number` has answers."""
     before = _running.sizes
     with undone(lambda: setattr(_running, "sizes", before)):
         _running.sizes = _Sizes()
@@ -79,13 +79,13 @@ def sizes_are_known() -> bool:
     return _running.sizes is not None
 
 
-def static_number(tensor: torch.Tensor) -> int | float | bool | None:
+def fixed_number(tensor: torch.Tensor) -> int | float | bool | None:
     """The value of a 0-d tensor of the running trace that was computed from sizes, if it is the same for all inputs."""
     # Read off the example: it is the same there as anywhere.
     return _answer(tensor, lambda sizes, value: tensor.item() if sizes.fixed(value) else None)
 
 
-def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt | torch.SymFloat | None:
+def number_in_symbols(tensor: torch.Tensor) -> int | float | bool | torch.SymInt | torch.SymFloat | None:
     """The value of a 0-d tensor of the running trace that was computed from sizes; None where it is not known.
 
     Symbols stand for the declared dimensions.

@@ -23,7 +23,7 @@ import torch
 
 from onnxpatch._torch.function_modes import running_trace, tracing_paused
 from onnxpatch._torch.symbolic_sizes import traced_value
-from onnxpatch._torch.traced_nodes import NodeEmitter, View, can_write, is_view, views_made, writes, written_by
+from onnxpatch._torch.traced_nodes import NodeEmitter, View, can_write, is_in_place, is_view, views_made, written_by
 
 if TYPE_CHECKING:
     from torch import Block, Graph, Node, Value
@@ -44,7 +44,7 @@ def write_out(outputs: list[torch.Tensor], every: bool = False) -> None:
         return
     graph = state.graph()  # type: ignore[attr-defined]
     nodes = list(_in_order(graph))
-    if not any(writes(node.kind()) for node in nodes):
+    if not any(is_in_place(node.kind()) for node in nodes):
         return
     values = [traced_value(tensor) for tensor in outputs]
     with tracing_paused():  # examples of new values are made

@@ -32,7 +32,7 @@ _FIXED = 6  # attempts with static dimensions
 _FAR_BELOW = 8  # times a size goes into the example's
 
 
-def narrowed(log: AttemptLog) -> Proven | None:
+def bounded_file(log: AttemptLog) -> Proven | None:
     """A file that is right within bounds of any kind, or None.
 
     First the wrong files of the attempts so far are used; where a relation between sizes holds wherever one is right,
@@ -144,7 +144,7 @@ def _within_bounds(
     ]
     if not bounds or not wanted(bounds):
         return None
-    size_bounds.write(made.exported.path, bounds, {CALL: call})
+    size_bounds.write_bounds(made.exported.path, bounds, {CALL: call})
     # A copy: other attempts are not compared at the edges of this file's bounds.
     inside = copy.copy(reference)
     inside.probes = list({id(p): p for p in (*reference.probes, *search.edges(bounds))}.values())

@@ -99,22 +99,22 @@ app = typer.Typer(
 # By name: the function, and two examples.
 _FUNCTIONS: dict[str, tuple[Callable[..., None], str]] = {
     "export": (
-        export_model.export,
+        export_model.export_command,
         """onnxpatch export "timm:create_model('vgg11')" m.onnx -i 'x=float32[B,3,H,W]'
         onnxpatch export script.py:model m.onnx -i 'x=float32[2,T]' --branches""",
     ),
     "verify": (
-        export_model.verify,
+        export_model.verify_command,
         """onnxpatch verify m.onnx script.py:model -i 'x=float32[B,3,H,W]'
         onnxpatch verify m.onnx script.py:model -i x.npy --sizes H=32,518""",
     ),
     "doctor": (
-        inspect_model.doctor,
+        inspect_model.doctor_command,
         """onnxpatch doctor script.py:model -i 'x=float32[B,3,H,W]'
         onnxpatch doctor script.py:model -i 'x=float32[2,T]' --write-patch fix.py""",
     ),
     "plan": (
-        inspect_model.plan,
+        inspect_model.plan_command,
         """onnxpatch plan script.py:model
         onnxpatch plan "timm:create_model('vit_tiny_patch16_224')" --html plan.html""",
     ),
@@ -124,7 +124,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., None], str]] = {
         onnxpatch list lgamma --prove""",
     ),
     "prove": (
-        registry_commands.prove,
+        registry_commands.prove_command,
         """onnxpatch prove my_patches.py
         onnxpatch prove package.my_patches -v""",
     ),
@@ -134,7 +134,7 @@ _FUNCTIONS: dict[str, tuple[Callable[..., None], str]] = {
         onnxpatch ops --missing --exporter trace""",
     ),
     "drift": (
-        registry_commands.drift,
+        registry_commands.drift_command,
         """onnxpatch drift
         onnxpatch drift --strict --json""",
     ),

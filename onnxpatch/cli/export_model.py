@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 _FILE = Path("model.onnx")
 
 
-def export(
+def export_command(
     ctx: typer.Context,
     target: TargetArg,
     file: Annotated[
@@ -211,7 +211,7 @@ def _refused_report(
     )
 
 
-def verify(
+def verify_command(
     file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file, from any exporter.")],
     target: TargetArg,
     inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from onnxpatch.patching.plan import Plan
 
 
-def doctor(
+def doctor_command(
     target: TargetArg,
     inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
     dynamic: DynamicOpt = [],  # noqa: B006
@@ -134,7 +134,7 @@ def _export_command(
     return shlex.join(words)
 
 
-def plan(
+def plan_command(
     target: TargetArg,
     exporter: AnyExporterOpt = None,
     opset: AnyOpsetOpt = None,
@@ -228,13 +228,13 @@ def _json_rows(plan: Plan) -> _Plan:
 def _print_tables(plan: Plan) -> None:
     swaps = [(s.path or "(root)", type(s.module).__name__, s.patch.name, s.patch.why) for s in plan.swaps]
     if swaps:
-        show.table("swapped", ("module", "class", "patch", "why"), swaps)
+        show.print_table("swapped", ("module", "class", "patch", "why"), swaps)
     else:
         print("No module is swapped.")
     misses = [("" if m.path is None else m.path or "(root)", m.patch, m.reason) for m in plan.near_misses]
     if misses:
         print()
-        show.table("not swapped", ("not swapped", "patch", "reason"), misses)
+        show.print_table("not swapped", ("not swapped", "patch", "reason"), misses)
     if plan.functions:
         print(f"\n{plan.watching()}")
     for finding in plan.findings:

@@ -157,7 +157,7 @@ def _proof_row(patch: Patch, prove: bool, runtime: list[str] | None) -> _ProofRo
 
 def _print_table(rows: list[_PatchRow], failures: Mapping[str, str]) -> None:
     cells = [(row["name"], ", ".join(row["targets"]), _when(row), _status(row["proof"]), row["why"]) for row in rows]
-    show.table("patches", ("patch", "stands in for", "when", "proof", "why"), cells)
+    show.print_table("patches", ("patch", "stands in for", "when", "proof", "why"), cells)
     for name, reason in failures.items():
         show.print_error(f"{name} could not be loaded: {reason}")
 
@@ -177,7 +177,7 @@ def _status(proof: _ProofRow) -> str:
     return f"{proof['status']} ({'/'.join(proof['exporters'])})" if proof.get("exporters") else proof["status"]
 
 
-def prove(
+def prove_command(
     place: Annotated[str, typer.Argument(metavar="FILE", help="script.py or package.module, which declares patches.")],
     verbose: VerboseOpt = 0,
     debug: DebugOpt = False,
@@ -204,7 +204,7 @@ def prove(
             for patch in declared
             if not patch.proof
         ]
-        show.table("proofs", ("patch", "exporter", "outcome"), rows)
+        show.print_table("proofs", ("patch", "exporter", "outcome"), rows)
         held = all(outcome.holds for _, _, outcome in outcomes) and all(patch.proof for patch in declared)
         raise typer.Exit(RIGHT if held else WRONG)
 
@@ -260,7 +260,7 @@ def ops(
             show.as_json(_Operators(schema=1, versions=versions(), operators=rows))
         else:
             header = ("operator", "dynamo", "trace/script", "ONNX", "from ONNX operators")
-            show.table("operators", header, [_operator_cells(operator) for operator in matching])
+            show.print_table("operators", header, [_operator_cells(operator) for operator in matching])
 
 
 def _is_like(operator: Operator, pattern: str) -> bool:
@@ -290,7 +290,7 @@ def _operator_cells(operator: Operator) -> tuple[str, ...]:
     )
 
 
-def drift(
+def drift_command(
     json: JsonOpt = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit code 1 also for private torch functions whose body changed.")

@@ -125,7 +125,7 @@ def _is_interactive() -> bool:
     return sys.stderr.isatty() and not os.environ.get("CI")
 
 
-def table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Print a table: drawn in a terminal, elsewhere one line for each row, so that grep and diff can read it."""
     if not sys.stdout.isatty():
         print(text_table(header, rows))
@@ -147,7 +147,7 @@ def as_json(value: object) -> None:
     print(json.dumps(value, indent=2))
 
 
-def headline(text: str, right: bool) -> None:
+def print_headline(text: str, right: bool) -> None:
     """Print the first line of a result, in a terminal green where it is right and red where it is not."""
     Console(highlight=False, soft_wrap=True).print(Text(one_line(text), style="green" if right else "bold red"))
 
@@ -215,6 +215,6 @@ def print_result(result: Report | Diagnosis, json: bool, markdown: bool, quiet: 
         said = result.table() if verbose and isinstance(result, Report) else str(result)
         first, _, rest = as_typed(said).partition("\n")
         if not (quiet and result.ok):
-            headline(first, result.ok)
+            print_headline(first, result.ok)
         if rest and not quiet:
             print(rest)

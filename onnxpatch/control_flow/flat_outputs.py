@@ -148,7 +148,7 @@ def flattened(capture: Capture, template: Template, merged: list[Merged]) -> tor
     report.layout = folded(
         template.structure,
         lambda slot: _leaf(capture, slot, values[id(slot)], flat),
-        output_structure.constant,
+        output_structure.constant_node,
         output_structure.container,
     )
     return flat[0] if len(flat) == 1 else tuple(flat)
@@ -206,4 +206,4 @@ def name_outputs(file: str | os.PathLike[str], report: BranchReport, names: Sequ
     if report.layout is not None:
         with edited(file) as proto:
             # `write` puts names into the tree that it is given; the report's must stay as it is for another export.
-            output_structure.write(proto, copy.deepcopy(report.layout), names or ())
+            output_structure.write_structure(proto, copy.deepcopy(report.layout), names or ())

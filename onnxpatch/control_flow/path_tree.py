@@ -26,7 +26,7 @@ import torch
 from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.control_flow.merging.output_template import Template, assembled
 from onnxpatch.control_flow.optional_outputs import Refusals
-from onnxpatch.control_flow.pytrees import plain_values, rebuilt, tensors
+from onnxpatch.control_flow.pytrees import map_leaves, plain_values, tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.decisions.ask import Site
@@ -215,4 +215,4 @@ class _UpdatedTensors:
                 "a view is used after a loop has updated the tensor that it shows",
                 remedy="take the view after the loop, or a copy of it before",
             )
-        return rebuilt(values, self.newest)
+        return map_leaves(values, self.newest)

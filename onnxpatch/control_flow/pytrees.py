@@ -90,7 +90,7 @@ def plain_values(value: object) -> object:
     return value if isinstance(value, bool | int | float | str | None) else type(value).__name__
 
 
-def rebuilt(value: NestT, change: Callable[[Leaf], object]) -> NestT:
+def map_leaves(value: NestT, change: Callable[[Leaf], object]) -> NestT:
     """A copy of a nest with `change` applied to every leaf; containers keep their types."""
     return cast(NestT, _rebuilt(value, change))
 

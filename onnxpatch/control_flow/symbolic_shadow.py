@@ -23,7 +23,7 @@ import torch
 
 from onnxpatch._torch.fake_sizes import FakeWorld, traced_dynamic_axes
 from onnxpatch._torch.function_modes import tracing_paused
-from onnxpatch.control_flow.pytrees import Leaf, SymbolicNumber, rebuilt, tensors
+from onnxpatch.control_flow.pytrees import Leaf, SymbolicNumber, map_leaves, tensors
 from onnxpatch.control_flow.tape import Composite, TorchCall
 
 Shadow: TypeAlias = torch.Tensor | SymbolicNumber | int | float | bool
@@ -97,8 +97,8 @@ class SymbolicShadow:
 
         name = call.name.strip("_")
         if name in ARITHMETIC and all(self._is_number(leaf) for leaf in tensors((call.args, call.kwargs))):
-            return ARITHMETIC[name](*rebuilt(call.args, self._number_of), **rebuilt(call.kwargs, self._number_of))
-        args, kwargs = rebuilt(call.args, self._shadow_of), rebuilt(call.kwargs, self._shadow_of)
+            return ARITHMETIC[name](*map_leaves(call.args, self._number_of), **map_leaves(call.kwargs, self._number_of))
+        args, kwargs = map_leaves(call.args, self._shadow_of), map_leaves(call.kwargs, self._shadow_of)
         with self._world.running():
             return call.function(*args, **kwargs)
 

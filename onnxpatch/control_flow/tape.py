@@ -34,7 +34,7 @@ from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import free_symbols, in_steps, substitute_symbols
 from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch._torch.function_modes import unseen
-from onnxpatch.control_flow.pytrees import Leaf, Name, leaves, names_and_size_symbols, names_in, rebuilt, tensors
+from onnxpatch.control_flow.pytrees import Leaf, Name, leaves, map_leaves, names_and_size_symbols, names_in, tensors
 from onnxpatch.decisions.ask import Site, here
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Rebinding:
         for call in calls:
             if call.constant:
                 continue
-            args, kwargs = rebuilt(call.args, self), rebuilt(call.kwargs, self)
+            args, kwargs = map_leaves(call.args, self), map_leaves(call.kwargs, self)
             self.bind(call.result, call.function(*args, **kwargs))
 
 

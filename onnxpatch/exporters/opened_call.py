@@ -34,7 +34,7 @@ from onnxpatch.inputs.axis_specs import LeafSpec, has_operator
 from onnxpatch.inputs.caches import closed, has_caches, opened
 from onnxpatch.inputs.leaves import Inputs, signature
 from onnxpatch.onnxfile import output_structure
-from onnxpatch.onnxfile.output_structure import Path, at, constant, container, label, name_hint, parts
+from onnxpatch.onnxfile.output_structure import Path, at, constant_node, container, label, name_hint, parts
 from onnxpatch.onnxfile.tree import Tree
 from onnxpatch.patching.swap import UndoLog
 from onnxpatch.process import undone
@@ -150,7 +150,7 @@ class _Walk:
         inside: Mapping[Hashable, object] = parts(first)
         if not inside and not isinstance(first, dict | tuple | list):
             self.plain |= first is not None
-            return constant(first)
+            return constant_node(first)
         self.unregistered |= _is_unregistered(first)
         others = [parts(value) for value in values[1:]]
         below = {

@@ -82,7 +82,7 @@ class ExportRequest:
         call = ModelExample(args, kwargs, dynamic_shapes, input_names, output_names)
         call = _completed(model, call, dynamic_axes)
         inputs, given_names = Inputs(model, call.args, call.kwargs), (call.input_names, call.output_names)
-        specs = shapes.read(
+        specs = shapes.read_shapes(
             inputs, call.dynamic_shapes, dynamic_axes, call.input_names, exporter, call.output_names or ()
         )
         more = (dict(options or {}), dict(patching or {}))

@@ -69,7 +69,7 @@ def _name_outputs(layout: OutputLayout, path: Path, given: Sequence[str]) -> Non
     """Name the outputs of the file after the model's own structure, and write that into the file."""
     with edited(path) as proto:
         if len(proto.graph.output) == len(layout.places):  # else the comparison says what is wrong
-            output_structure.write(proto, copy.deepcopy(layout.tree), given)
+            output_structure.write_structure(proto, copy.deepcopy(layout.tree), given)
             cast_float_outputs(proto.graph, layout.dtypes)
         name_output_sizes(proto.graph)
 

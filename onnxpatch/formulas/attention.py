@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.tensor_origins import operator_of, producer
+from onnxpatch._torch.tensor_origins import operator_of_node, producer
 from onnxpatch.formulas.einops.axes import plan_axes
-from onnxpatch.formulas.einops.rearrange import rearrange
-from onnxpatch.formulas.nodes import Recipe, Value, Writer, numbers, run, target_operators, target_opset
+from onnxpatch.formulas.einops.rearrange import rearrange_axes
+from onnxpatch.formulas.nodes import Recipe, Value, Writer, as_ints, run, target_operators, target_opset
 
 Form = Literal["flat", "heads", "onnxruntime"]
 # The first opset with Attention.
@@ -75,13 +75,13 @@ def _shared(query: Tensor, key: Tensor) -> tuple[int, int] | None:
     """(query heads, key heads) if keys are shared, else None."""
     if query.dim() < 3:
         return None
-    heads, shared = numbers([query.shape[-3], key.shape[-3]])
+    heads, shared = as_ints([query.shape[-3], key.shape[-3]])
     # One key head needs no rearrangement: MatMul broadcasts it without a copy.
     return None if shared == heads or shared == 1 else (heads, shared)
 
 
 def _rearranged(x: Tensor, pattern: str, **given: int) -> Tensor:
-    return rearrange(x, plan_axes(pattern, "rearrange", tuple(given), x.dim()), list(given.values()))
+    return rearrange_axes(x, plan_axes(pattern, "rearrange", tuple(given), x.dim()), list(given.values()))
 
 
 def _masked(scores: Tensor, mask: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _masked(scores: Tensor, mask: Tensor) -> Tensor:
     # At most float32's: on its way into a graph a number of Python passes through float32, and would be -inf.
     least = max(torch.finfo(scores.dtype).min, torch.finfo(torch.float32).min)
     lowest = torch.full((), least, dtype=scores.dtype, device=scores.device)
-    if mask.dim() == scores.dim() and numbers(mask.shape[-3:-2]) != [1]:
+    if mask.dim() == scores.dim() and as_ints(mask.shape[-3:-2]) != [1]:
         # The mask is as large as the scores: one Where, not a Where for the mask and an Add.
         return torch.where(mask, scores, lowest)
     return scores + torch.where(mask, torch.zeros_like(lowest), lowest)
@@ -129,7 +129,7 @@ def form(
     if exporting() is None or not all(x.dim() == 4 for x in (query, key, value)):
         return None
     # Numbers of heads and features are attributes of the node, or sizes that its shape needs.
-    static = numbers((query.shape[1], query.shape[3], key.shape[1], value.shape[1], value.shape[3]))
+    static = as_ints((query.shape[1], query.shape[3], key.shape[1], value.shape[1], value.shape[3]))
     if not all(isinstance(size, int) for size in static) or not isinstance(scale, float | None):
         return None
     heads, _, shared, shared_too, _ = static
@@ -152,21 +152,21 @@ def attended(
     For a query whose keys are all masked, onnxruntime's Attention gives zeros, as torch does. It counts the lowest
     float of the dtype as masked too; torch counts -inf only.
     """
-    heads, features, shared = numbers((query.shape[1], query.shape[3], key.shape[1]))
+    heads, features, shared = as_ints((query.shape[1], query.shape[3], key.shape[1]))
     scale = 1 / math.sqrt(features) if scale is None else scale
     given = () if mask is None else (_whole(mask, query, key),)
     node = _node(chosen, value, heads, shared, scale, causal)
     if chosen == "heads":
         return run(node, query, key, value, *given)
     query, key, value = (
-        rearrange(x, plan_axes("b h n d -> b n (h d)", "rearrange", (), 4)) for x in (query, key, value)
+        rearrange_axes(x, plan_axes("b h n d -> b n (h d)", "rearrange", (), 4)) for x in (query, key, value)
     )
     output = run(node, query, key, value, *given)
-    return rearrange(output, plan_axes("b n (h d) -> b h n d", "rearrange", ("h",), 3), [heads])
+    return rearrange_axes(output, plan_axes("b n (h d) -> b h n d", "rearrange", ("h",), 3), [heads])
 
 
 def _node(chosen: Form, value: Tensor, heads: int, shared: int, scale: float, causal: bool) -> Recipe:
-    width = numbers(value.shape[-1:])[0]  # of one head
+    width = as_ints(value.shape[-1:])[0]  # of one head
     last = width if chosen == "heads" else width * heads
 
     def in_torch(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -194,10 +194,10 @@ def _node(chosen: Form, value: Tensor, heads: int, shared: int, scale: float, ca
 def _moved_heads(x: Tensor) -> bool:
     """Whether `x` was just transposed from (batch, length, heads, features)."""
     node = producer(x)
-    if operator_of(node) not in ("aten::transpose", "aten::permute") or node is None:
+    if operator_of_node(node) not in ("aten::transpose", "aten::permute") or node is None:
         # Written by `rearrange`. Under trace no producer is known, and the node takes four dimensions.
-        return operator_of(node) == "onnx::Transpose"
-    if operator_of(node) == "aten::permute":
+        return operator_of_node(node) == "onnx::Transpose"
+    if operator_of_node(node) == "aten::permute":
         return [place % 4 for place in node.args[1]] == [0, 2, 1, 3]  # type: ignore[union-attr, operator]
     # The two axes of a transpose come in either order.
     return {place % 4 for place in node.args[1:3]} == {1, 2}  # type: ignore[operator]
@@ -208,6 +208,6 @@ def _whole(mask: Tensor, query: Tensor, key: Tensor) -> Tensor:
     # The node reads two dimensions as (queries, keys) and four as (batch, heads, queries, keys); it does not take
     # others.
     mask = mask.unsqueeze(0) if mask.dim() in (1, 3) else mask
-    rows: Any = query.shape[2] if numbers(mask.shape[-2:-1]) == [1] else -1
-    columns: Any = key.shape[2] if numbers(mask.shape[-1:]) == [1] else -1
+    rows: Any = query.shape[2] if as_ints(mask.shape[-2:-1]) == [1] else -1
+    columns: Any = key.shape[2] if as_ints(mask.shape[-1:]) == [1] else -1
     return mask.expand([-1] * (mask.dim() - 2) + [rows, columns]) if (rows, columns) != (-1, -1) else mask

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from onnxpatch.formulas.nodes import Value, Writer, numbers, run, target_opset
+from onnxpatch.formulas.nodes import Value, Writer, as_ints, run, target_opset
 
 _OPSET = 23  # the first opset with RMSNormalization
 # The order of ONNX's gates in torch's: i o f c of i f g o, and z r h of r z n.
@@ -32,7 +32,7 @@ State = Tensor | tuple[Tensor, Tensor]
 _LENGTHS = "__onnxpatch_lengths__"
 
 
-def rms_norm(x: Tensor, weight: Tensor | None, eps: float, axes: Sequence[int] = (-1,)) -> Tensor:
+def normalized_by_rms(x: Tensor, weight: Tensor | None, eps: float, axes: Sequence[int] = (-1,)) -> Tensor:
     """x / sqrt(mean(x^2) + eps) over the last `axes`, times the weight. x: float32 or float64."""
     if weight is None or target_opset() < _OPSET:
         # A division: onnxruntime's fusion does not recognize a product with the reciprocal.
@@ -210,7 +210,7 @@ def _letters(equation: str) -> tuple[str, str, str] | None:
     return first, second, output
 
 
-def einsum(equation: str, first: Tensor, second: Tensor) -> Tensor | None:
+def product_of_einsum(equation: str, first: Tensor, second: Tensor) -> Tensor | None:
     """torch.einsum of two tensors of one dtype, float32 or whole numbers, as one product; None where that is not
     possible, or an axis is broadcast."""
     plan = plan_product(equation)
@@ -220,7 +220,7 @@ def einsum(equation: str, first: Tensor, second: Tensor) -> Tensor | None:
     names = (plan.first, plan.second)
     if any(len(letters) != one.dim() for letters, one in zip(names, operands, strict=True)):
         return None
-    one, other = (dict(zip(letters, numbers(x.shape), strict=True)) for letters, x in zip(names, operands, strict=True))
+    one, other = (dict(zip(letters, as_ints(x.shape), strict=True)) for letters, x in zip(names, operands, strict=True))
     if any(_is_one(one[letter]) != _is_one(other[letter]) for letter in (*plan.shared, *plan.summed)):
         return None  # torch repeats an axis of length 1
     return plan.of(*operands)

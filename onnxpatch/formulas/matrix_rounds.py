@@ -86,7 +86,7 @@ def substituted(loop: Loop, a: Tensor, b: Tensor, upper: bool) -> Tensor:
     return rounds(loop, b.shape[-2], step, torch.zeros_like(b))[0]
 
 
-def eye(x: Tensor) -> Tensor:
+def identity(x: Tensor) -> Tensor:
     """The identity with as many rows as x has columns, in float64."""
     places = torch.arange(x.shape[-1], device=x.device)
     return (places[:, None] == places).to(torch.float64)
@@ -129,7 +129,7 @@ def lu(loop: Loop, a: Tensor, pivoted: bool) -> tuple[Tensor, Tensor]:
 
 def singular(loop: Loop, a: Tensor) -> Tensor:
     """The `info` of an inverse: the first pivot that is 0, counted from 1; 0 for none."""
-    return failed((lu(loop, a, True)[0] == 0) & (eye(a) == 1))
+    return failed((lu(loop, a, True)[0] == 0) & (identity(a) == 1))
 
 
 def _ticks(x: Tensor) -> Tensor:

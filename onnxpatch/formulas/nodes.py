@@ -104,7 +104,7 @@ def _as_one_call(recipe: Recipe, trace: object, x: torch.Tensor, *more: torch.Te
         return found
     if running_trace() is not trace:
         return recipe[0](x, *more)
-    return _Recorded.apply(recipe, tuple(numbers(more)), x, *more)
+    return _Recorded.apply(recipe, tuple(as_ints(more)), x, *more)
 
 
 def target_opset() -> int:
@@ -121,7 +121,7 @@ def target_operators() -> Operators:
     return in_force().operators
 
 
-def numbers(sizes: Sequence[object]) -> list[Any]:
+def as_ints(sizes: Sequence[object]) -> list[Any]:
     """Sizes as ints: under trace, the tensors' values at the example. Anything else is returned as it is."""
     # With branches=True, a mode refuses int() of a dynamic size.
     with filtered("ignore", torch.jit.TracerWarning), unseen():  # type: ignore[attr-defined]

@@ -176,7 +176,7 @@ class _Scan:
     neutral: Sequence[float]
 
 
-def cumprod(x: Tensor, dim: int) -> Tensor:
+def scanned_product(x: Tensor, dim: int) -> Tensor:
     """torch.cumprod; float32 is multiplied in float64, as in torch: the product of half a row may overflow."""
     if not x.is_floating_point():
         return scanned(_PRODUCT, (x.to(torch.int64),), dim)[0]

@@ -68,7 +68,7 @@ def more_than(count: int, size: Any) -> Tensor:
     return (torch.arange(size) >= count).any()
 
 
-def roll(x: Tensor, shifts: tuple[Tensor, Tensor]) -> Tensor:
+def rolled(x: Tensor, shifts: tuple[Tensor, Tensor]) -> Tensor:
     """(B, H, W, C), rolled along height and width. shifts: 0-d int64 tensors, which `torch.roll` does not take."""
     for dim, shift in zip((1, 2), shifts, strict=True):
         size = x.shape[dim]

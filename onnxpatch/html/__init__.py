@@ -15,7 +15,7 @@ import torch
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import write_text
 from onnxpatch.html.comparison import Comparison, Progress, alone, compared_with_plain
-from onnxpatch.messages.text import counted, visible, without_folders
+from onnxpatch.messages.text import plural, visible, without_folders
 from onnxpatch.patching.plan import Plan
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.results.report import Report
@@ -99,7 +99,7 @@ def _rendered(template: str, context: Mapping[str, object]) -> str:
         loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_portable
     )
     # Last of all: names from models and files are in many places of a page, and autoescape keeps control characters.
-    return visible(environment.get_template(template).render(**context, counted=counted, code_style=_code_style()))
+    return visible(environment.get_template(template).render(**context, counted=plural, code_style=_code_style()))
 
 
 def _portable(value: object) -> object:

@@ -69,7 +69,7 @@ def context(comparison: Comparison) -> dict[str, object]:
         "untried": [(sides, marked(sides)) for sides in _by_function(report)] if report is not None else [],
         "advice": report.advice if report is not None else "",
         "patches": cards(_acted(comparison), comparison.plan),
-        "operators": operator_counts(comparison),
+        "operators": operator_rows(comparison),
         "drawings": drawn,
         "undrawn": undrawn,
         "dimensions": dimensions(comparison),
@@ -108,7 +108,7 @@ def _acted(comparison: Comparison) -> list[Patch]:
     return [known[name] for name in dict.fromkeys(names) if name in known]
 
 
-def operator_counts(comparison: Comparison) -> list[tuple[str, list[int]]]:
+def operator_rows(comparison: Comparison) -> list[tuple[str, list[int]]]:
     """(operator, how often on each side), those first whose number changed most."""
     counts = [side.histogram() for side in comparison.sides]
     names = {name for count in counts for name in count}

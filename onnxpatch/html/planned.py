@@ -16,7 +16,7 @@ from html import escape
 import torch
 
 from onnxpatch.inputs.modules import modules
-from onnxpatch.messages.text import counted
+from onnxpatch.messages.text import plural
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.patching.plan import Plan, Swap
 from onnxpatch.patching.registry import Patch
@@ -199,8 +199,8 @@ def plan_context(plan: Plan) -> dict[str, object]:
     swapped = list({swap.patch.name: swap.patch for swap in plan.swaps}.values())
     return {
         "model": type(plan.model).__name__,
-        "verdict": f"{counted(len({swap.path for swap in plan.swaps}), 'module')} swapped, "
-        f"{counted(len(likely), 'function')} replaced",
+        "verdict": f"{plural(len({swap.path for swap in plan.swaps}), 'module')} swapped, "
+        f"{plural(len(likely), 'function')} replaced",
         "state": "",
         "summary": _summary(plan),
         "rows": tree_rows(plan.model, plan_notes(plan)),

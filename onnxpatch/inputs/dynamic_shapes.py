@@ -22,8 +22,8 @@ from onnxpatch.inputs.axis_specs import AxisSpec, LeafSpec, bounds, checked_leaf
 from onnxpatch.inputs.caches import spread_shapes
 from onnxpatch.inputs.leaves import Inputs, Leaf
 
-__all__ = ["AxisSpec", "LeafSpec", "ShapesSpec", "bounds", "dim_name", "is_dynamic", "is_hint", "read", "to_axes",
-           "to_shapes"]  # fmt: skip
+__all__ = ["AxisSpec", "LeafSpec", "ShapesSpec", "bounds", "dim_name", "is_dynamic", "is_hint", "read_shapes",
+           "to_axes", "to_shapes"]  # fmt: skip
 
 # `dynamic_shapes` as the user writes it: None, or dicts and sequences in the structure of the arguments, the innermost
 # of which are the axes of a tensor. Users get it wrong in every way, so each level is checked where it is read.
@@ -32,7 +32,7 @@ AxesSpec: TypeAlias = Mapping[str, Mapping[int, str] | Sequence[int]]
 
 
 # ------------------------------------------------------------------ reading what the user wrote
-def read(
+def read_shapes(
     inputs: Inputs,
     dynamic_shapes: ShapesSpec = None,
     dynamic_axes: AxesSpec | None = None,

@@ -139,7 +139,7 @@ def without_folders(text: str) -> str:
     return _ABSOLUTE.sub(lambda found: "" if os.path.isdir(found[0]) else found[0], relative(text))
 
 
-def counted(number: int, name: str) -> str:
+def plural(number: int, name: str) -> str:
     """`1 size`, `2 sizes`. name: one whose plural has an s."""
     return f"{number} {name}{'' if number == 1 else 's'}"
 
@@ -223,7 +223,7 @@ LONG = 55.0
 """Seconds after which a call says that it goes on."""
 
 
-def shown(progress: Progress | bool | None) -> Progress | None:
+def progress_writer(progress: Progress | bool | None) -> Progress | None:
     """What to call with (stage, done, of): the caller's own function, one that writes on stderr for True, or none."""
     if isinstance(progress, bool):
         return _written if progress else None

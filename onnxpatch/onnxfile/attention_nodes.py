@@ -82,7 +82,7 @@ def _added(graph: UseDef, added: NodeProto) -> tuple[str, str, _Mask | None] | N
     return None
 
 
-def fits(graph: UseDef, mask: _Mask, scores: Sequence[Size]) -> bool:
+def is_spread_over(graph: UseDef, mask: _Mask, scores: Sequence[Size]) -> bool:
     """Whether the mask is spread over scores of these sizes, and does not make them larger."""
     sizes = graph.shape(mask.which)
     if not 0 < len(sizes) <= len(scores):
@@ -202,7 +202,7 @@ def _written(graph: UseDef, softmax: NodeProto) -> _Written | None:
     last = _joined(graph, product, _width(value[1]))
     if last is None:
         return None
-    if mask is not None and not fits(graph, mask, (batch, heads, length, key[1][1])):
+    if mask is not None and not is_spread_over(graph, mask, (batch, heads, length, key[1][1])):
         return None
     return _Written((query[0], key[0], value[0]), heads, scale * times, last, mask)
 

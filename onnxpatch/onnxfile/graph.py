@@ -74,7 +74,7 @@ def inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
         yield from (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
 
 
-def narrowed(proto: ModelProto) -> bool:
+def computes_in_less(proto: ModelProto) -> bool:
     """Whether it computes in whole numbers that stand for floats, as quantized files do, or has float16 weights."""
     floats16 = any(dtype_name(one.data_type) == "float16" for one in proto.graph.initializer)
     return floats16 or any(part in name for name in operator_counts(proto) for part in _QUANTIZED)

@@ -32,7 +32,8 @@ from onnxpatch.onnxfile.tree import Plain, Tree, checked_tree
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TypeProto
 
-__all__ = ["KEY", "Tree", "name_leaves", "output_leaves", "read", "rename_outputs", "unused", "write", "write_metadata"]
+__all__ = ["KEY", "Tree", "name_leaves", "output_leaves", "read_structure", "rename_outputs", "unused",
+           "write_metadata", "write_structure"]  # fmt: skip
 
 KEY = "onnxpatch.outputs"
 Path: TypeAlias = tuple[Hashable, ...]
@@ -82,7 +83,7 @@ def unused(name: str, taken: Collection[str]) -> str:
     return candidate
 
 
-def write(proto: ModelProto, tree: Tree, names: Sequence[str] = ()) -> None:
+def write_structure(proto: ModelProto, tree: Tree, names: Sequence[str] = ()) -> None:
     """Name the outputs of a model after the structure, and write the structure into its metadata.
 
     names: the user's, as `name_leaves` takes them. Raises ValueError where structure or names do not fit the graph.
@@ -174,10 +175,10 @@ def names_in_subgraphs(node: NodeProto) -> Iterator[str]:
         yield from (output.name for within in all_graphs(graph) for output in within.output)
 
 
-def read(metadata: Mapping[str, str], outputs: Collection[str]) -> Tree | None:
+def read_structure(metadata: Mapping[str, str], outputs: Collection[str]) -> Tree | None:
     """The structure in a file's metadata, or None where onnxpatch wrote none.
 
-    outputs: the names of the graph's outputs. Raises InputError for a structure that `write` cannot have written.
+    outputs: the names of the graph's outputs. Raises InputError for a structure that `write_structure` does not write.
     """
     return checked_tree(KEY, parse_json(KEY, metadata[KEY]), outputs) if KEY in metadata else None
 
@@ -213,7 +214,7 @@ def name_hint(labels: Path) -> str:
     return "_".join([*(named or ["output"]), *numbers]) or "output"
 
 
-def constant(value: object) -> Tree:
+def constant_node(value: object) -> Tree:
     """The node of a value that is no tensor and no container: it stands in the file as it is."""
     plain: Plain = value if isinstance(value, _PLAIN) else repr(value)
     return {"kind": "constant", "value": plain if len(str(plain)) <= _LONGEST else f"<{type(value).__name__}>"}
@@ -251,7 +252,7 @@ def write_optionals(file: str | os.PathLike[str]) -> None:
     """
     with edited(file) as proto:
         outputs = [output.name for output in proto.graph.output]
-        tree = read({entry.key: entry.value for entry in proto.metadata_props}, outputs)
+        tree = read_structure({entry.key: entry.value for entry in proto.metadata_props}, outputs)
         assert tree is not None, "the output structure is written first"
         for leaf in output_leaves(tree):
             if leaf.get("form") == "onnx" and "flag" in leaf:

@@ -69,7 +69,7 @@ class SizeBound:
         return self.name + (f"_min{self.low}" if self.low > 1 else "") + (f"_max{self.high}" if self.high else "")
 
 
-def write(file: str | os.PathLike[str], bounds: Sequence[SizeBound], metadata: Mapping[str, str]) -> None:
+def write_bounds(file: str | os.PathLike[str], bounds: Sequence[SizeBound], metadata: Mapping[str, str]) -> None:
     """Write the bounds into a file: its metadata, and the names of its inputs' and outputs' dimensions.
 
     metadata: further entries, in place of those that the file has.
@@ -106,8 +106,8 @@ def _rename(proto: ModelProto, names: set[str], to: str | int) -> None:
                 dim.dim_param = str(to)
 
 
-def read(metadata: Mapping[str, str]) -> list[SizeBound]:
-    """The bounds in a file's metadata; [] for none. Raises InputError for an entry that `write` cannot have written."""
+def read_bounds(metadata: Mapping[str, str]) -> list[SizeBound]:
+    """The bounds in a file's metadata; [] for none. Raises InputError for one that `write_bounds` does not write."""
     entries = parse_json(KEY, metadata[KEY]) if KEY in metadata else []
     if not isinstance(entries, list):
         raise damaged(KEY, "it is not a list of objects")

@@ -16,7 +16,7 @@ import torch
 from onnxpatch.errors import InputError, RefusedError, ScriptedModelError, UnknownPatchError
 from onnxpatch.inputs.modules import modules
 from onnxpatch.inputs.validate import check_opset, refuse_no_module
-from onnxpatch.messages.text import counted, one_line, table
+from onnxpatch.messages.text import one_line, plural, table
 from onnxpatch.patching import decorators
 from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.match import (
@@ -99,7 +99,7 @@ class Plan:
 
     def headline(self) -> str:
         """One line: how many modules are swapped, and how many function patches can act."""
-        swapped = counted(len({swap.path for swap in self.swaps}), "module")
+        swapped = plural(len({swap.path for swap in self.swaps}), "module")
         return f"{type(self.model).__name__}: {swapped} swapped, {self._can_act(len(self.likely()))}"
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from onnxpatch.messages.text import counted, in_seconds, one_line, relative
+from onnxpatch.messages.text import in_seconds, one_line, plural, relative
 from onnxpatch.messages.text import markdown as escaped
 from onnxpatch.results.report import fragment
 from onnxpatch.results.report_text import shown
@@ -166,7 +166,7 @@ class Diagnosis:
         for cure in self.cures[:1]:
             words = ["model", "...", *(f"{key}={value!r}" for key, value in self.keywords(cure).items())]
             lines.append(shown(f"next: onnxpatch.export({', '.join(words)})"))
-        return "\n".join([*lines, f"{counted(self.exports, 'export')} tried in {in_seconds(self.seconds)}"])
+        return "\n".join([*lines, f"{plural(self.exports, 'export')} tried in {in_seconds(self.seconds)}"])
 
     def __repr__(self) -> str:
         return f"<Diagnosis {one_line(self.headline())}; {len(self.culprits)} at fault>"

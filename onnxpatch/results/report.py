@@ -14,7 +14,7 @@ from html import escape
 from typing import Any
 
 from onnxpatch.errors import VerificationError
-from onnxpatch.messages.text import aligned, counted, markdown_lines, one_line, safe_cells
+from onnxpatch.messages.text import aligned, markdown_lines, one_line, plural, safe_cells
 from onnxpatch.messages.text import markdown as escaped
 from onnxpatch.results.checks import Outcome
 from onnxpatch.results.report_text import HEADER, every_finding, headline, rows, text
@@ -145,7 +145,7 @@ def report_markdown(report: Outcome) -> str:
 def notebook(report: Outcome) -> str:
     """The same as `table`, as HTML for a notebook: the comparisons are opened by a click."""
     state = "good" if report.ok else "bad"
-    caption = counted(len(report.checks), "comparison")
+    caption = plural(len(report.checks), "comparison")
     return fragment(headline(report), state, HEADER, rows(report), every_finding(report), caption)
 
 

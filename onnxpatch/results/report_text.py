@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from onnxpatch.messages.text import WIDTH, counted, in_bytes, in_seconds, one_line, relative
+from onnxpatch.messages.text import WIDTH, in_bytes, in_seconds, one_line, plural, relative
 from onnxpatch.results.checks import Checked, Outcome, Untried, attempt_lines
 from onnxpatch.results.quantized_distance import distances
 
@@ -106,7 +106,7 @@ def _where_tried(report: Outcome) -> str:
     first, more = report.untried[0], len(report.untried) - 1
     within = _within(report)
     others = f", and {more} more" if more else ""
-    tried = f"{_good(report)}{within} where tried ({counted(len(report.checks), 'check')})"
+    tried = f"{_good(report)}{within} where tried ({plural(len(report.checks), 'check')})"
     return f"{tried}; never ran: {first.sentence()}{others}"
 
 
@@ -149,7 +149,7 @@ def _sizes(report: Outcome) -> str:
     listed = "; ".join(f"{name} = {_listed(sizes)}" for name, sizes in found.items())
     if len(listed) <= _ROOM:
         return listed
-    return ", ".join(f"{counted(len(sizes), 'size')} of {name}" for name, sizes in found.items())
+    return ", ".join(f"{plural(len(sizes), 'size')} of {name}" for name, sizes in found.items())
 
 
 def _listed(sizes: Sequence[int]) -> str:
@@ -228,7 +228,7 @@ def _next(advice: str) -> list[str]:
 
 
 def _others(attempts: Sequence[str]) -> str:
-    return f"{counted(len(attempts), 'more attempt')} without a right file: report.attempts"
+    return f"{plural(len(attempts), 'more attempt')} without a right file: report.attempts"
 
 
 def _causes(report: Outcome) -> list[tuple[str, str]]:
@@ -257,7 +257,7 @@ def every_finding(report: Outcome) -> list[str]:
     lines += [one.text for one in report.right_within]
     lines += [f"unproven: dimension {one.dimension}: {one.reason}; {one.remedy}" for one in report.unproven]
     if report.refused:
-        left_out = f"{counted(report.refused, 'size')} at which the model itself raises, left out"
+        left_out = f"{plural(report.refused, 'size')} at which the model itself raises, left out"
         lines.append(f"{left_out}; the first: {report.first_refusal}")
     lines += map(_never_ran, report.untried)
     lines += [f"right for the first call only: later calls read {one}, which it changes" for one in report.first_call]

@@ -138,7 +138,7 @@ def follows(example: torch.Tensor, moves: Moves) -> tuple[Relation, int] | None:
     return None
 
 
-def rescaled(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> torch.Tensor:
+def resized_ints(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> torch.Tensor:
     """The example's ints at another shape, with the same relation to the new sizes.
 
     Values that rise along an axis (offsets, positions) keep their ends and are spread between them. Others are repeated
@@ -279,10 +279,10 @@ def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generat
 def following(
     example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()
 ) -> torch.Tensor:
-    """Ints, bools and masks as `rescaled` makes them, so that lengths fit the new sizes; others as `drawn`."""
+    """Ints, bools and masks as `resized_ints` makes them, so that lengths fit the new sizes; others as `drawn`."""
     if example.is_complex() or (example.is_floating_point() and bool((example != example.round()).any())):
         return drawn(example, shape, generator)
-    return rescaled(example, shape, moves)
+    return resized_ints(example, shape, moves)
 
 
 def fills(values: Sequence[torch.Tensor], moves: Moves) -> Sequence[Fill]:

@@ -317,7 +317,7 @@ def fixed_limits(dims: Sequence[DynamicDim], names: Sequence[str], related: Sequ
 
 def declared_limits(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> _Limits:
     """The limits in a file's metadata. Dimensions are matched by their axes, since names may differ."""
-    bounds = size_bounds.read({entry.key: entry.value for entry in graph.proto.metadata_props})
+    bounds = size_bounds.read_bounds({entry.key: entry.value for entry in graph.proto.metadata_props})
     by_place = {(feed.leaves.get(name), axis): bound for bound in bounds for name, axis in bound.places}
     places = [(dim.name, (leaf, axis)) for dim in dims for leaf, axis, size in dim.places if size.is_plain]
     return _Limits({name: by_place[place] for name, place in places if place in by_place})

@@ -162,7 +162,7 @@ def _captions() -> list[tuple[Tensor, ...]]:
     tries=_captions,
     case=_joint,
 )
-def attend(
+def joint_attention(
     original: object,
     processor: object,
     attn: Any,

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 
 from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.einops.axes import AxisPlan
-from onnxpatch.formulas.einops.rearrange import rearrange
-from onnxpatch.formulas.nodes import numbers
+from onnxpatch.formulas.einops.rearrange import rearrange_axes
+from onnxpatch.formulas.nodes import as_ints
 
 Names = tuple[str, ...]
 Axes = tuple[Any, ...]
@@ -80,7 +80,7 @@ class _Mixing:
         rows = self._row_groups()
         known = self._given(lengths)
         made = torch.matmul(
-            rearrange(x, _plan(self.left, (*rows, self.summed), tuple(known)), tuple(known.values())),
+            rearrange_axes(x, _plan(self.left, (*rows, self.summed), tuple(known)), tuple(known.values())),
             self._matrix(weight, self.summed, self.columns),
         )
         return self._arranged(made if bias is None else made + bias.reshape(-1), (*rows, self.columns), lengths)
@@ -148,7 +148,7 @@ class _Mixing:
         sides = [tuple((group,) if group in dims and group in self.right else group for group in side)
                  for side in (dims, self.right)]  # fmt: skip
         known = {name: length for name, length in lengths.items() if any(name in group for group in sides[0])}
-        return rearrange(made, _plan(sides[0], sides[1], tuple(known)), tuple(known.values()))
+        return rearrange_axes(made, _plan(sides[0], sides[1], tuple(known)), tuple(known.values()))
 
 
 def plan_mixing(module: Any, x: Tensor) -> _Mixing | None:
@@ -163,7 +163,7 @@ def plan_mixing(module: Any, x: Tensor) -> _Mixing | None:
     if made is None or (module.bias_shape is not None and {*module.bias_shape.split()} != {*made.columns}):
         return None
     # Where it does not fit, the layer's own code has the error for it.
-    return made if made.fits(numbers(x.shape), module.axes_lengths) else None
+    return made if made.fits(as_ints(x.shape), module.axes_lengths) else None
 
 
 @functools.lru_cache(maxsize=256)

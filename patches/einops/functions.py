@@ -20,7 +20,7 @@ from onnxpatch.formulas.einops import reduce_and_repeat as repeating
 from onnxpatch.formulas.einops.axes import AxisPlan, Operation, explained, plan_axes, refuse
 from onnxpatch.formulas.einops.rearrange import REDUCTIONS, Stepwise, rearranged_by, stepwise
 from onnxpatch.formulas.einops.reduce_and_repeat import reduced_by
-from onnxpatch.formulas.nodes import numbers
+from onnxpatch.formulas.nodes import as_ints
 
 _WHY = "einops in forward: a node for every size it touches (Shape, Gather, Concat), and slow transposes"
 _LINK = "https://github.com/pytorch/pytorch/issues/137629"
@@ -47,7 +47,7 @@ def planned(
     if not all(_is_size(length) for length in given):
         return None
     plan = plan_axes(pattern, operation, tuple(lengths), tensor.dim())
-    if plan.refuses(numbers(tensor.shape), numbers(given)):
+    if plan.refuses(as_ints(tensor.shape), as_ints(given)):
         refuse(tensor.shape, pattern, lengths, reduction)
     return tensor, plan, given
 
@@ -104,7 +104,7 @@ def rearrange(original: Callable[..., torch.Tensor], tensor: object, pattern: st
     # einops is called for its own error message.
     except RefusedError:
         return explained(lambda: original(tensor, pattern, **lengths))
-    return NotImplemented if found is None else rearranging.rearrange(*found)
+    return NotImplemented if found is None else rearranging.rearrange_axes(*found)
 
 
 @_function(
@@ -124,7 +124,7 @@ def reduce(
     if found is None or (reduction == "mean" and not (found[0].is_floating_point() or found[0].is_complex())):
         return NotImplemented
     tensor, plan, given = found
-    return reducing.reduce(tensor, plan, reduction, given)
+    return reducing.reduce_axes(tensor, plan, reduction, given)
 
 
 @_function(
@@ -137,7 +137,7 @@ def repeat(original: Callable[..., torch.Tensor], tensor: object, pattern: str, 
         found = planned(tensor, pattern, "repeat", "repeat", lengths)
     except RefusedError:
         return explained(lambda: original(tensor, pattern, **lengths))
-    return NotImplemented if found is None else repeating.repeat(*found)
+    return NotImplemented if found is None else repeating.repeat_axes(*found)
 
 
 _NARROW = (torch.uint8, torch.int8, torch.int16)  # ONNX allows Einsum of these, onnxruntime has no kernel
@@ -169,7 +169,7 @@ def _counts() -> list[tuple[torch.Tensor, torch.Tensor]]:
     case=_Counted,
     beside=("einsum",),
 )
-def einsum(original: Callable[..., torch.Tensor], *tensors_and_pattern: object) -> torch.Tensor:
+def einsum_of_narrow_ints(original: Callable[..., torch.Tensor], *tensors_and_pattern: object) -> torch.Tensor:
     tensors = [each for each in tensors_and_pattern if isinstance(each, torch.Tensor)]
     dtypes = {each.dtype for each in tensors}
     if len(dtypes) != 1 or not dtypes <= set(_NARROW):

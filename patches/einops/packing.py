@@ -10,8 +10,8 @@ import torch
 
 from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.einops.axes import AxisPlan, explained, product
-from onnxpatch.formulas.einops.rearrange import rearrange
-from onnxpatch.formulas.nodes import numbers
+from onnxpatch.formulas.einops.rearrange import rearrange_axes
+from onnxpatch.formulas.nodes import as_ints
 
 _WHY = "einops.pack and unpack in forward: a node for every size they touch (Shape, Gather, Unsqueeze, Concat)"
 _LINK = "https://einops.rocks/4-pack-and-unpack/"
@@ -85,7 +85,7 @@ def _is_shape(shape: object) -> bool:
 
 def _fits(shapes: Sequence[Sequence[Any]], size: object) -> bool:
     """Whether an axis of this size can be unpacked so, as far as sizes are ints."""
-    size, *lengths = numbers([size, *(length for shape in shapes for length in shape)])
+    size, *lengths = as_ints([size, *(length for shape in shapes for length in shape)])
     if sum(map(_is_open, lengths)) > 1:
         return False
     if not all(isinstance(number, int) for number in (size, *lengths)):
@@ -139,7 +139,7 @@ def pack(original: Any, tensors: Any, pattern: str) -> tuple[torch.Tensor, list[
     # Tensors of different ranks: each has a number of packed dimensions of its own.
     plans = [packing_plan(before, x.dim() - before - after, after) for x in tensors]
     # einops packs with a length of -1, which torch refuses for an empty tensor.
-    parts = [rearrange(x, plan, filled=True) for x, plan in zip(tensors, plans, strict=True)]
+    parts = [rearrange_axes(x, plan, filled=True) for x, plan in zip(tensors, plans, strict=True)]
     shapes = [tuple(x.shape)[before : x.dim() - after] for x in tensors]
     return torch.cat(parts, dim=before), shapes
 
@@ -164,4 +164,4 @@ def unpack(original: Any, tensor: Any, packed_shapes: Any, pattern: str) -> list
 
 def _element(part: torch.Tensor, before: int, shape: Sequence[object], after: int) -> torch.Tensor:
     lengths = [1 if _is_open(length) else length for length in shape]
-    return rearrange(part, unpacking_plan(before, shape, after), lengths, filled=any(map(_is_open, shape)))
+    return rearrange_axes(part, unpacking_plan(before, shape, after), lengths, filled=any(map(_is_open, shape)))

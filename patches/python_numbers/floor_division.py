@@ -144,7 +144,7 @@ def _shifts(x: Tensor) -> tuple[Tensor, ...]:
     case=_shifts,
     unchanged=lambda x: x.long() >> x.long().abs(),
 )
-def right_shift(original: Callable[..., Tensor], input: object, other: object) -> object:
+def shift_as_division(original: Callable[..., Tensor], input: object, other: object) -> object:
     """Writes a shift by n as a floor division by 2 ** n."""
     # Shifts by a tensor would need its powers of two: the exporter's own form stays.
     if not isinstance(other, int) or not isinstance(input, Tensor):

@@ -239,7 +239,7 @@ def complex_as_pairs(original: object, *args: object, **kwargs: object) -> objec
 
 
 @op("angle", why=untraced("aten::angle"), tries=numbers)
-def angle(input: Tensor) -> Tensor:
+def angle_of_real(input: Tensor) -> Tensor:
     """0, or pi for a negative number."""
     if input.is_complex():
         return NotImplemented

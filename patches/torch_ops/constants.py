@@ -71,7 +71,7 @@ _SIGNS = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or",
 _WRITING = frozenset(("__setitem__", "__idiv__", *(f"__i{sign}__" for sign in _SIGNS)))
 
 
-def writes(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+def writes_in_place(function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a call writes to its first argument, by its name: `add_`, `__iadd__`, `__setitem__`."""
     name = function_name(function)
     in_place = name in _WRITING or (name.endswith("_") and not name.endswith("__"))
@@ -85,7 +85,7 @@ def writes(function: Callable[..., object], args: tuple[object, ...], kwargs: di
     "without a copy: it is written to twice, silently",
     reason="relative error",
     link="https://github.com/pytorch/pytorch/issues/22097",
-    calls=writes,
+    calls=writes_in_place,
     exporters=("trace",),
     tries=lambda b: torch.randn(b, 4),
     sizes=(2, 3, 1),

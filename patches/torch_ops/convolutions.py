@@ -42,7 +42,7 @@ def _modulated(x: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @_row("nn.functional.conv1d", "nn.functional.conv2d", name="groups-by-size", case=_modulated)
-def convolution(
+def grouped_convolution(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
@@ -56,7 +56,9 @@ def convolution(
         return NotImplemented
     if weight.dim() == 3:  # of one axis: a map of height 1
         step, margin, apart = ((of, _pair(one)[-1]) for of, one in ((1, stride), (0, padding), (1, dilation)))
-        return convolution(input.unsqueeze(2), weight.unsqueeze(2), bias, step, margin, apart, groups).squeeze(2)
+        return grouped_convolution(input.unsqueeze(2), weight.unsqueeze(2), bias, step, margin, apart, groups).squeeze(
+            2
+        )
     kernel = _kernel(weight)
     if not kernel:
         return NotImplemented
@@ -83,7 +85,7 @@ def _enlarged(x: Tensor, style: Tensor) -> Tensor:
     case=_enlarged,
     beside=("fold-dynamic-size", "composites"),
 )
-def transposed(
+def transposed_convolution(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,

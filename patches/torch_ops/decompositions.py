@@ -53,7 +53,7 @@ def _factors(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     sizes=_SIZES,
     case=_factors,
 )
-def lu(
+def lu_by_rows(
     original: Callable[..., Any],
     A: Tensor,
     LU_pivots: Tensor | None = None,
@@ -139,7 +139,7 @@ def lu_solve(
 def slogdet(original: Callable[..., Any], A: Tensor) -> Any:
     """The sign of the determinant, and the logarithm of its size, by LU."""
     both, pivots = rounds.lu(while_loop, A, True)
-    corners = (both * rounds.eye(A)).sum(-1)
+    corners = (both * rounds.identity(A)).sum(-1)
     swaps = (pivots != torch.arange(A.shape[-1], device=A.device) + 1).to(torch.int64).sum(-1)
     below = (corners < 0).to(torch.int64).sum(-1)
     sign = (1 - 2 * torch.remainder(swaps + below, 2)).to(torch.float64)
@@ -200,7 +200,7 @@ def _products(a: Tensor) -> tuple[Tensor, ...]:
     beside=("reflections",),
     reason="qr|geqrf|householder|QR",
 )
-def qr(original: Callable[..., Any], A: Tensor, mode: Any = "reduced") -> Any:
+def qr_of_any_size(original: Callable[..., Any], A: Tensor, mode: Any = "reduced") -> Any:
     """Q and R; or the Q that reflections stand for."""
     if isinstance(mode, Tensor):  # householder_product(input, tau)
         return _leading(A, mode, A.shape[-1]).to(A.dtype)

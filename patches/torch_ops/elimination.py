@@ -16,8 +16,8 @@ from onnxpatch.formulas.matrices import few
 from onnxpatch.formulas.matrix_rounds import (
     State,
     column,
-    eye,
     failed,
+    identity,
     rounds,
     row,
     singular,
@@ -70,7 +70,7 @@ def systems(
     if few(A) and left and not name.endswith("solve_ex"):
         return NotImplemented
     if B is None:
-        found = solved(while_loop, A, eye(A))
+        found = solved(while_loop, A, identity(A))
     else:
         vector = B.dim() == 1 or (A.dim() > 2 and B.dim() == A.dim() - 1)
         right = B.unsqueeze(-1) if vector else B if left else B.transpose(-2, -1)
@@ -109,7 +109,9 @@ def _triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     sizes=_SIZES,
     case=_triangles,
 )
-def cholesky(original: Callable[..., Any], A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
+def cholesky_of_any_size(
+    original: Callable[..., Any], A: Tensor, *, upper: bool = False, check_errors: bool = False
+) -> Any:
     """The triangle L with L Lᵀ = a; NaN where there is none."""
     extended = original.__name__.endswith("_ex")
     if few(A) and not extended:
@@ -133,7 +135,7 @@ def cholesky(original: Callable[..., Any], A: Tensor, *, upper: bool = False, ch
 )
 def cholesky_systems(input: Tensor, input2: Tensor | None = None, upper: bool = False) -> Tensor:
     """The inverse of, or a system with, the matrix whose triangle is given."""
-    factor, right = (input, eye(input)) if input2 is None else (input2, input)
+    factor, right = (input, identity(input)) if input2 is None else (input2, input)
     left = torch.triu(factor).transpose(-2, -1) if upper else torch.tril(factor)
     half = substituted(while_loop, left, right, upper=False)
     return substituted(while_loop, left.transpose(-2, -1), half, upper=True).to(input.dtype)
@@ -172,7 +174,7 @@ def triangles(
     if few(a) and not older:
         return NotImplemented
     wide = (torch.triu(a) if upper else torch.tril(a)).to(torch.float64)
-    wide = torch.where(eye(a) == 1, eye(a), wide) if unitriangular else wide
+    wide = torch.where(identity(a) == 1, identity(a), wide) if unitriangular else wide
     turned = transpose != (not left)
     wide = wide.transpose(-2, -1) if turned else wide
     found = substituted(while_loop, wide, b if left else b.transpose(-2, -1), upper != turned).to(b.dtype)
@@ -195,7 +197,9 @@ def _tensor(n: int) -> Tensor:
     case=lambda a: (torch.linalg.tensorinv(a, 2), torch.linalg.tensorsolve(a, a[:, :, 0])),
     beside=("systems-of-any-size",),
 )
-def tensors(original: Callable[..., Tensor], A: Tensor, B: Any = None, dims: Any = None, *, ind: int = 2) -> Tensor:
+def tensor_systems(
+    original: Callable[..., Tensor], A: Tensor, B: Any = None, dims: Any = None, *, ind: int = 2
+) -> Tensor:
     """The inverse, or the solution, of the matrix that the first axes make with the others."""
     if original.__name__.endswith("inv"):
         ind = B if isinstance(B, int) else ind

@@ -262,7 +262,7 @@ def falling_ranges(start: Any, end: Any = None, step: Any = 1, **kwargs: Any) ->
     tries=lambda b, n: torch.randn(b, n),
     case=lambda x: (torch.linalg.vander(x), torch.linalg.vander(x, N=3)),
 )
-def vander(x: Tensor, *, N: int | None = None) -> Tensor:
+def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """The powers of each number, from 0."""
     powers = torch.arange(x.shape[-1] if N is None else N, device=x.device)
     found = torch.pow(x.unsqueeze(-1), powers.to(x.dtype))

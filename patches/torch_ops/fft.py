@@ -31,7 +31,7 @@ def known(size: object) -> Any:
     return size if number is None else number
 
 
-def matrices(rows: Any, columns: Any, points: object, like: torch.Tensor, sign: int) -> Matrices:
+def dft_matrices(rows: Any, columns: Any, points: object, like: torch.Tensor, sign: int) -> Matrices:
     """Real and imaginary part of exp(sign 2 pi i j k / points), for j < rows and k < columns."""
     if all(isinstance(size, int) for size in (rows, columns, points)):
         found = fourier.waves(rows, columns, points, sign)
@@ -55,7 +55,7 @@ def forward_1d(x: Any, size: Any, dim: int, sign: int, half: bool) -> Pair:
             imag = -imag
         a, b = fourier.transform(real, imag, length, "half" if half else "all")
         return Pair(a.transpose(dim, -1), (-b if sign > 0 else b).transpose(dim, -1))
-    cos, sin = matrices(length, length // 2 + 1 if half else length, length, like, sign)
+    cos, sin = dft_matrices(length, length // 2 + 1 if half else length, length, like, sign)
     back = lambda part: part.transpose(dim, -1)  # noqa: E731
     if imag is None:
         return Pair(back(real @ cos), back(real @ sin))
@@ -85,7 +85,7 @@ def inverse_real_1d(x: Pair, size: object, dim: int) -> torch.Tensor:
         if _static(points):
             both = _padded(both[0], points, -1), _padded(both[1], points, -1)
         return fourier.transform(*both, points, "real")[0].transpose(dim, -1)
-    cos, sin = (part * weight[:, None] for part in matrices(terms, points, points, x.real, 1))
+    cos, sin = (part * weight[:, None] for part in dft_matrices(terms, points, points, x.real, 1))
     return (real @ cos - imag @ sin).transpose(dim, -1)
 
 
@@ -108,7 +108,7 @@ def _padded(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
     return torch.cat((x, x.new_zeros(shape)), dim).narrow(dim, 0, size)
 
 
-def scaled(x: Any, sizes: list[Any], norm: str | None, inverse: bool) -> object:
+def normalized(x: Any, sizes: list[Any], norm: str | None, inverse: bool) -> object:
     """`x` with the factor that `norm` gives this direction: 1, 1 / n or 1 / sqrt(n)."""
     norm = norm or "backward"
     if norm not in ("backward", "forward", "ortho"):
@@ -132,7 +132,7 @@ def _axes(x: Any, s: Any, dim: Any, default: int | None) -> tuple[list[int], lis
     return list(dim), s
 
 
-def transform(name: str, x: Any, s: object, dim: object, norm: str | None) -> Any:
+def torch_fft(name: str, x: Any, s: object, dim: object, norm: str | None) -> Any:
     """torch.fft.<name>. name: (i)(r)fft, with 2 or n at the end for several dimensions."""
     kind = name.removesuffix("2").removesuffix("n")
     if kind not in ("fft", "ifft", "rfft", "irfft"):
@@ -148,7 +148,7 @@ def transform(name: str, x: Any, s: object, dim: object, norm: str | None) -> An
         # The axis with half the terms comes last: the result is real after it.
         for d, n in zip(dims[:-1], sizes[:-1], strict=True):
             x = forward_1d(x, n, d, 1, False)
-        return scaled(inverse_real_1d(x, sizes[-1], dims[-1]), points, norm, inverse)
+        return normalized(inverse_real_1d(x, sizes[-1], dims[-1]), points, norm, inverse)
     # The input is real only before the first transform, and the last axis is the one that is halved.
     if kind == "rfft":
         x = forward_1d(x, sizes[-1], dims[-1], -1, True)
@@ -156,7 +156,7 @@ def transform(name: str, x: Any, s: object, dim: object, norm: str | None) -> An
     # Transforms along different axes commute.
     for d, n in zip(dims, sizes, strict=True):
         x = forward_1d(x, n, d, 1 if inverse else -1, False)
-    return scaled(x, points, norm, inverse)
+    return normalized(x, points, norm, inverse)
 
 
 class _Spectrum(torch.nn.Module):
@@ -203,7 +203,7 @@ def fft(
         s, dim = (None if s is None else (s,)), -1 if dim is None else dim
     elif name.endswith("2") and dim is None:
         dim = (-2, -1)
-    return transform(name, input, s, dim, norm)
+    return torch_fft(name, input, s, dim, norm)
 
 
 _SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}

@@ -40,7 +40,7 @@ def determinant(a: Tensor, cofactors: Tensor) -> Tensor:
     return (a[..., 0, :] * cofactors[..., :, 0]).sum(-1)
 
 
-def inverse(a: Tensor) -> Tensor:
+def small_inverse(a: Tensor) -> Tensor:
     """The inverse of (..., n, n)."""
     rows = _rows(a)
     # Beyond 3 rows cofactors take more nodes than elimination does.
@@ -87,9 +87,9 @@ def invert(
         return NotImplemented  # a loop over the rows
     if "solve" in name:
         vector = B.dim() == a.dim() - 1
-        solved = torch.matmul(inverse(a), B.unsqueeze(-1) if vector else B)
+        solved = torch.matmul(small_inverse(a), B.unsqueeze(-1) if vector else B)
         return solved.squeeze(-1) if vector else solved
-    found = inverse(a)
+    found = small_inverse(a)
     return _RESULTS.linalg_inv_ex((found, singular(while_loop, a))) if name.endswith("_ex") else found
 
 
@@ -120,7 +120,7 @@ def _triangles(x: Tensor) -> tuple[Tensor, ...]:
     # What the factor is used for is that patch's.
     beside=("solve-triangular",),
 )
-def cholesky(A: Tensor, upper: bool = False) -> Tensor:
+def small_cholesky(A: Tensor, upper: bool = False) -> Tensor:
     """torch.linalg.cholesky of (..., n, n), column by column."""
     if not few(A):
         return NotImplemented
@@ -143,7 +143,9 @@ def _systems(x: Tensor) -> tuple[Tensor, ...]:
     sizes=(2, 3, 1),
     case=_systems,
 )
-def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
+def solve_small_triangular(
+    A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
     """torch.linalg.solve_triangular for (..., n, n), (..., n, k), row by row."""
     if not few(A):
         return NotImplemented
@@ -162,7 +164,7 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
     sizes=(2, 3, 1),
     case=lambda x: (*torch.linalg.qr(x), *torch.linalg.qr(x[..., :3]), *torch.linalg.qr(x[..., :2, :], "complete")),
 )
-def qr(A: Tensor, mode: str = "reduced") -> Any:
+def small_qr(A: Tensor, mode: str = "reduced") -> Any:
     """torch.linalg.qr of (..., m, n) by Householder reflections, with LAPACK's signs."""
     if not few(A, axes=(-2, -1)) or mode == "r":
         return NotImplemented

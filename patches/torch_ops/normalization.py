@@ -11,8 +11,8 @@ from torch import Tensor
 
 from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas.elementary import by_channel
-from onnxpatch.formulas.layer_nodes import rms_norm as _rms_norm
-from onnxpatch.formulas.nodes import Value, Writer, numbers, run, target_opset
+from onnxpatch.formulas.layer_nodes import normalized_by_rms as _rms_norm
+from onnxpatch.formulas.nodes import Value, Writer, as_ints, run, target_opset
 from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import static_number, tracing_paused
 
@@ -202,7 +202,7 @@ def group_norm(
         normal = _by_group(writer, x, num_groups, eps)
         if not given:
             return normal
-        (channels,) = numbers(affine[0].shape)
+        (channels,) = as_ints(affine[0].shape)
         scale = given[0] if weight is not None else writer.floats([1.0] * channels)
         shift = given[-1] if bias is not None else writer.floats([0.0] * channels)
         # What it was made for, a fixed mean and spread, costs nothing where these are 0 and 1.

@@ -149,7 +149,7 @@ def _quotients(b: int, n: int) -> tuple[Tensor, Tensor]:
     case=lambda x, y: torch.div(x, y, rounding_mode="trunc"),
     unchanged=lambda x, y: torch.div(x, y),
 )
-def cut_off(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
+def truncated_quotient(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """The quotient of floats without what is behind the point."""
     if rounding_mode != "trunc" or not isinstance(input, Tensor):
         return NotImplemented

@@ -53,7 +53,7 @@ class _Convolved(torch.nn.Module):
     case=_Convolved,
     unchanged=lambda x: functional.conv2d(x, x.new_ones(1, 4, 3, 3), padding=1),
 )
-def convolution(
+def padded_convolution(
     original: Callable[..., Tensor],
     input: Tensor,
     weight: Tensor,
@@ -202,7 +202,7 @@ def average(
     case=_global(functional.max_pool2d),
     unchanged=lambda x: functional.max_pool2d(x, 2),
 )
-def largest(
+def maximum_of_whole_axes(
     original: Callable[..., object],
     input: Tensor,
     kernel_size: object,

@@ -20,7 +20,7 @@ _MOST_TERMS = 16  # of a degree that is a number: unrolled up to it, a loop beyo
 _LIMIT = {torch.float64: 512}  # the largest degree of a Hermite polynomial in eager; 128 in float32
 
 
-def polynomial(x: Tensor, n: Tensor | int, first: Tensor, following: Next) -> Tensor:
+def by_recurrence(x: Tensor, n: Tensor | int, first: Tensor, following: Next) -> Tensor:
     """P_n(x) from P_0 = 1, P_1 = `first` and P_(k+1) = following(k, x, P_k, P_(k-1)); 0 for a negative n.
 
     x, first: float64. n: of whole numbers, which broadcasts with x; or a number.
@@ -64,7 +64,7 @@ def _row(name: str, first: Callable[[Tensor], Tensor], following: Next) -> None:
         x = x if x.dim() else x.reshape(1)  # the trace exporter makes a 0-d float64 beside a number float32
         x = 2 * x - 1 if shifted else x
         degree = n.to(torch.int64).to(torch.float64) if isinstance(n, Tensor) else int(n)
-        found = polynomial(x, degree, first(x), following)
+        found = by_recurrence(x, degree, first(x), following)
         if bounded and (isinstance(degree, Tensor) or degree > _LIMIT.get(dtype, 128)):
             found = torch.where(torch.as_tensor(degree) > _LIMIT.get(dtype, 128), math.nan, found)
         return (found.reshape(()) if alone else found).to(dtype)

@@ -71,12 +71,12 @@ class _Attention(torch.nn.Module):
     case=_Attention,
     slower={"dynamo": 1.2, "trace": 1.2},
 )
-def einsum(equation: str, *operands: object) -> Tensor:
+def einsum_as_product(equation: str, *operands: object) -> Tensor:
     """Writes an einsum of two tensors, of float32 or whole numbers, as one product. Else Einsum stays."""
     tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
     if not isinstance(equation, str) or len(tensors) != 2:
         return NotImplemented
-    made = layer_nodes.einsum(equation, *tensors)
+    made = layer_nodes.product_of_einsum(equation, *tensors)
     return NotImplemented if made is None else made
 
 
@@ -108,7 +108,7 @@ def _specialized(x: Tensor) -> tuple[Tensor, ...]:
     case=_specialized,
     unchanged="fixed sizes",
 )
-def compose(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Tensor:
+def composed_by_sizes(original: Callable[..., Tensor], *args: object, **kwargs: object) -> Tensor:
     """Computes the function of tensors with dynamic sizes from other functions."""
     given = [one for group in args for one in (group if isinstance(group, list | tuple) else [group])]
     sizes = [size for one in given if isinstance(one, Tensor) for size in one.shape]

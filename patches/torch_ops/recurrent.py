@@ -128,7 +128,7 @@ def _sequences() -> list[tuple[Tensor, Tensor]]:
     case=_Tagger,
     beside=("recurrent-layers", "padded-sequences"),
 )
-def pack(
+def pack_sequences(
     original: Callable[..., rnn.PackedSequence],
     input: Tensor,
     lengths: object,

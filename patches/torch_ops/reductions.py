@@ -138,7 +138,9 @@ def mean_of_nothing(
     tries=lambda n: torch.randn(n, 3),
     case=lambda x: (x.amax(), torch.amin(x), x.amax(keepdim=True), x.amax(()), x.amin(1)),
 )
-def largest(original: Callable[..., Tensor], input: Tensor, dim: object = (), keepdim: bool = False) -> Tensor:
+def extremes_of_all_axes(
+    original: Callable[..., Tensor], input: Tensor, dim: object = (), keepdim: bool = False
+) -> Tensor:
     """Lists all axes, which the exporter asks for."""
     if not input.dim():
         return input.clone()
@@ -264,7 +266,7 @@ def running_product(
     x = input if dtype is None else input.to(dtype)
     if x.is_complex() or x.dim() == 0:
         return NotImplemented
-    return scans.cumprod(x, dim) if original.__name__ == "cumprod" else _logcumsumexp(x, dim)
+    return scans.scanned_product(x, dim) if original.__name__ == "cumprod" else _logcumsumexp(x, dim)
 
 
 def _logcumsumexp(x: Tensor, dim: int) -> Tensor:

@@ -236,11 +236,11 @@ def _each(value: Any) -> list[Any]:
     case=_shifted,
     unchanged=lambda x: x.roll((1, -1), (1, 2)),
 )
-def roll(original: Callable[..., Tensor], input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
+def roll_by_sizes(original: Callable[..., Tensor], input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     """Every entry of an axis is taken from its own place. Fixed shifts are left to the exporter."""
     axes = _each(dims)
     if not axes:
-        return roll(original, input.flatten(), shifts, 0).reshape(input.shape)
+        return roll_by_sizes(original, input.flatten(), shifts, 0).reshape(input.shape)
     for axis, shift in zip(axes, _each(shifts), strict=True):
         if not symbolic(shift) and isinstance(shift, int):
             input = original(input, shift, axis)

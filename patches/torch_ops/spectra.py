@@ -229,7 +229,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     norm = wide.abs().sum(-2, keepdim=True).amax(-1, keepdim=True)
     # At most as often as the largest number can be: of an infinity the rounds would not end.
     halved = torch.ceil(torch.log(norm.clamp(min=1.0)) / math.log(2)).clamp(max=_MOST_HALVED)
-    x, one = wide * torch.pow(2.0, -halved), rounds.eye(A) + torch.zeros_like(wide)
+    x, one = wide * torch.pow(2.0, -halved), rounds.identity(A) + torch.zeros_like(wide)
     found = one
     for k in range(_TERMS, 0, -1):
         found = one + torch.matmul(x, found) / k

@@ -82,7 +82,7 @@ class _Spectrogram(torch.nn.Module):
 )
 def stft(original: Callable[..., Tensor], input: Any, **given: Any) -> object:
     """torch.stft and torch.istft."""
-    transform = inverse if "istft" in original.__name__ else forward
+    transform = istft if "istft" in original.__name__ else forward
     return transform(input, **given)
 
 
@@ -121,7 +121,7 @@ def forward(
     return torch.stack((pair.real, pair.imag), -1) if return_complex is False else pair
 
 
-def inverse(
+def istft(
     input: object,
     n_fft: int,
     hop_length: int | None = None,

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, op, patch
 from onnxpatch.decisions.ask import calling_frame
-from onnxpatch.formulas.layer_nodes import rms_norm
+from onnxpatch.formulas.layer_nodes import normalized_by_rms
 from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
 
@@ -234,4 +234,4 @@ class _RMSNorm:
     def forward(self, hidden_states: Tensor) -> Any:
         if hidden_states.dtype != torch.float32 or self.weight.dtype != torch.float32:
             return NotImplemented
-        return rms_norm(hidden_states, self.weight, self.variance_epsilon)
+        return normalized_by_rms(hidden_states, self.weight, self.variance_epsilon)

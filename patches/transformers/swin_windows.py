@@ -101,7 +101,7 @@ class _Clamping(_PaddedWindows):
         if shifted is None:
             return torch.roll(hidden_states, (shift, shift), (1, 2))
         # By 0 where the map is too small: an `if` would keep the example's answer.
-        return windows.roll(hidden_states, (shift * shifted, shift * shifted))
+        return windows.rolled(hidden_states, (shift * shifted, shift * shifted))
 
     def get_attn_mask(self, height: int, width: int, dtype: torch.dtype, device: torch.device) -> Tensor | None:
         """(windows, window cells, window cells) for a padded map, or None without a shift."""

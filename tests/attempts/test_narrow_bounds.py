@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import onnxpatch
-from onnxpatch.onnxfile.size_bounds import SizeBound, read
+from onnxpatch.onnxfile.size_bounds import SizeBound, read_bounds
 from tests.verified_models import BatchBranch, DataBranch
 
 pytestmark = pytest.mark.exports
@@ -64,7 +64,7 @@ def test_the_widest_sizes_are_found_proven_and_written(case: str, tmp_path: Path
     proto = onnx.load(file)
     dims = proto.graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_param or dim.dim_value for dim in dims] == names
-    assert read({entry.key: entry.value for entry in proto.metadata_props})[0].words in words.values()
+    assert read_bounds({entry.key: entry.value for entry in proto.metadata_props})[0].words in words.values()
     session = onnxpatch.Session(file)
     for size in inside:
         x = torch.randn(*size)
@@ -128,7 +128,7 @@ def test_a_file_that_is_right_everywhere_has_no_bounds() -> None:
 )  # fmt: skip
 def test_damaged_metadata_is_one_error(text: str) -> None:
     with pytest.raises(onnxpatch.InputError, match="damaged"):
-        read({"onnxpatch.bounds": text})
+        read_bounds({"onnxpatch.bounds": text})
 
 
 def test_words_and_names() -> None:

@@ -13,7 +13,7 @@ from torch import nn
 import onnxpatch
 import onnxpatch.testing
 from onnxpatch.exporters import exported
-from onnxpatch.onnxfile.size_bounds import read
+from onnxpatch.onnxfile.size_bounds import read_bounds
 from tests.verified_models import DataBranch
 
 pytestmark = pytest.mark.exports
@@ -56,7 +56,7 @@ def test_the_bound_is_said_first_written_and_enforced(tmp_path: Path) -> None:
     assert f"right for {words} only" in str(report).splitlines()[0]
     proto = onnx.load(file)
     assert [dim.dim_param for dim in proto.graph.input[0].type.tensor_type.shape.dim] == ["B", "T_min5"]
-    (bound,) = read({entry.key: entry.value for entry in proto.metadata_props})
+    (bound,) = read_bounds({entry.key: entry.value for entry in proto.metadata_props})
     assert bound.words == words and {1, 2} <= set(bound.wrong)
     session = onnxpatch.Session(file)
     for size in (5, 6, 63, 300):

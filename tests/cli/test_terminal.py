@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from onnxpatch.cli.app import app
-from onnxpatch.messages.text import shown, tell
+from onnxpatch.messages.text import progress_writer, tell
 from tests.cli.running import run
 
 ROOT = Path(__file__).parents[2]
@@ -93,7 +93,7 @@ def test_names_in_a_drawn_table_stay_whole(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "80")
     rows = [("einops-rearrange-function", "a.very.long.path.to.something.else", "why " * 12, "more " * 9)]
-    show.table("patches", ("patch", "target", "why", "when"), rows)
+    show.print_table("patches", ("patch", "target", "why", "when"), rows)
     assert "einops-rearrange-function" in capsys.readouterr().out
 
 
@@ -130,7 +130,7 @@ def test_the_exit_code_is_the_verdicts_where_nobody_can_read_it(place, end):
 def test_what_is_told_on_stderr_is_never_an_error_nor_on_stdout(monkeypatch, capsys, stream):
     opened = open("/dev/full", "w") if stream and Path("/dev/full").exists() else None  # noqa: SIM115
     monkeypatch.setattr(sys, "stderr", opened)
-    shown(True)("export", 1, 2)
+    progress_writer(True)("export", 1, 2)
     tell("a line")
     assert capsys.readouterr().out == ""
 

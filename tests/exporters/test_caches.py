@@ -163,11 +163,11 @@ def test_shapes_of_a_cache_in_every_form() -> None:
     inputs = Inputs(Model(), (cache(2, 3),))
     axes, both = {0: "b", 2: "p"}, {"key": {0: "b", 2: "p"}, "value": {0: "b", 2: "p"}}
     for given in (axes, [axes, axes], [(axes, axes), (axes, axes)], [both, axes]):
-        assert shapes.read(inputs, {"past": given}) == [axes] * 4
+        assert shapes.read_shapes(inputs, {"past": given}) == [axes] * 4
     with pytest.raises(InputError, match="past has 2 layers, its dynamic_shapes 3 entries"):
-        shapes.read(inputs, {"past": [axes] * 3})
+        shapes.read_shapes(inputs, {"past": [axes] * 3})
     with pytest.raises(InputError, match="names 'keys'; it has"):
-        shapes.read(inputs, {"past": {"keys": axes}})
+        shapes.read_shapes(inputs, {"past": {"keys": axes}})
 
 
 @pytest.mark.slow  # two seconds under trace, four under dynamo

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from onnxpatch.formulas.scans import complex_cumprod, complex_recurrence, cumprod, linear_recurrence, logcumsumexp
+from onnxpatch.formulas.scans import (
+    complex_cumprod,
+    complex_recurrence,
+    linear_recurrence,
+    logcumsumexp,
+    scanned_product,
+)
 from tests.formulas.forms import EXPORTERS, differences
 
 pytestmark = pytest.mark.exports
@@ -19,14 +25,14 @@ def test_products(exporter):
     inputs[4][0][0, 5] = 0.0
     inputs[4][0][1, :80] = 30.0  # beyond float32 after 26 of them; torch multiplies in float64, too
     inputs[4][0][1, 80:160] = 1 / 30
-    form, eager = (lambda x: cumprod(x, 1)), (lambda x: torch.cumprod(x, 1))
+    form, eager = (lambda x: scanned_product(x, 1)), (lambda x: torch.cumprod(x, 1))
     assert not differences(form, eager, exporter, ({1: "n"},), inputs, 1e-5)
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
 def test_products_of_integers_along_the_first_axis(exporter):
     inputs = [(torch.randint(-2, 3, (n, 3)),) for n in LENGTHS]
-    form, eager = (lambda x: cumprod(x, 0)), (lambda x: torch.cumprod(x, 0))
+    form, eager = (lambda x: scanned_product(x, 0)), (lambda x: torch.cumprod(x, 0))
     assert not differences(form, eager, exporter, ({0: "n"},), inputs)
 
 
@@ -41,7 +47,7 @@ def test_log_sums(exporter):
 
 
 def test_nothing_and_one_number():
-    for form in (cumprod, logcumsumexp):
+    for form in (scanned_product, logcumsumexp):
         assert form(torch.tensor(2.0), 0) == 2
         assert form(torch.zeros(3, 0), 1).shape == (3, 0)
     assert logcumsumexp(torch.full((3,), -torch.inf), 0).tolist() == [-torch.inf] * 3

@@ -13,7 +13,7 @@ from onnxpatch.inputs.leaves import Inputs
 def dims(*sizes: tuple[str, int]) -> list[DynamicDim]:
     model, (names, numbers) = nn.Identity(), zip(*sizes, strict=True)
     inputs = Inputs(model, (torch.ones(numbers),))
-    return dynamic_dims(inputs, shapes.read(inputs, (dict(enumerate(names)),), None, None, "trace"))
+    return dynamic_dims(inputs, shapes.read_shapes(inputs, (dict(enumerate(names)),), None, None, "trace"))
 
 
 def words(*sizes: tuple[str, int]) -> list[str]:

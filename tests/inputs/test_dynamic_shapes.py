@@ -39,7 +39,7 @@ NAMES = ({0: "b", 2: "h"}, {0: "b"})
 )
 def test_every_form_says_the_same(given: Any) -> None:
     inputs = Inputs(two, (X, Y))
-    specs = shapes.read(inputs, given)
+    specs = shapes.read_shapes(inputs, given)
     dims = {d.name: (d.size, [(leaf, axis) for leaf, axis, _ in d.places]) for d in dynamic_dims(inputs, specs)}
     assert dims == {"b": (2, [(0, 0), (1, 0)]), "h": (8, [(0, 2)])}
     axes = shapes.to_axes(specs, inputs.graph_leaves("trace"), ["x", "y"])
@@ -49,7 +49,7 @@ def test_every_form_says_the_same(given: Any) -> None:
 def test_bounds_and_derived_dims() -> None:
     base = Dim("s", min=2, max=20)
     inputs = Inputs(two, (X, Y))
-    (dim,) = dynamic_dims(inputs, shapes.read(inputs, ({2: 2 * base}, None)))
+    (dim,) = dynamic_dims(inputs, shapes.read_shapes(inputs, ({2: 2 * base}, None)))
     assert (dim.name, dim.size, dim.minimum, dim.maximum) == ("s", 4, 2, 20)
     assert dim.places[0].size.at({"s": 5}) == 10
     assert dim.allows(20) and not dim.allows(21) and not dim.allows(1)
@@ -57,7 +57,7 @@ def test_bounds_and_derived_dims() -> None:
 
 def test_hints_are_unnamed_and_static_ones_stay() -> None:
     inputs = Inputs(two, (X, Y))
-    specs = shapes.read(inputs, ({0: Dim.DYNAMIC, 2: Dim.AUTO, 3: Dim.STATIC}, {0: Dim.DYNAMIC}))
+    specs = shapes.read_shapes(inputs, ({0: Dim.DYNAMIC, 2: Dim.AUTO, 3: Dim.STATIC}, {0: Dim.DYNAMIC}))
     dims = dynamic_dims(inputs, specs)
     assert [(d.name, d.named, len(d.places)) for d in dims] == [("x_dim0", False, 2), ("x_dim2", False, 1)]
 
@@ -65,13 +65,13 @@ def test_hints_are_unnamed_and_static_ones_stay() -> None:
 def test_axes_by_given_and_by_own_name() -> None:
     inputs = Inputs(two, (X, Y))
     for axes, names in (({"in0": {0: "b"}}, ["in0", "in1"]), ({"x": {0: "b"}}, None), ({"in0": [0]}, ["in0", "in1"])):
-        specs = shapes.read(inputs, None, axes, names, "trace")
+        specs = shapes.read_shapes(inputs, None, axes, names, "trace")
         assert list(specs[0]) == [0] and specs[1] == {}
 
 
 def test_axes_of_outputs_are_no_inputs() -> None:
     inputs = Inputs(two, (X, Y))
-    specs = shapes.read(inputs, None, {"x": {0: "b"}, "out": {0: "b"}}, None, "dynamo", ["out"])
+    specs = shapes.read_shapes(inputs, None, {"x": {0: "b"}, "out": {0: "b"}}, None, "dynamo", ["out"])
     assert specs == [{0: "b"}, {}]
 
 
@@ -83,7 +83,9 @@ def nested() -> Inputs:
 def test_nested_arguments_are_named_and_found() -> None:
     inputs = nested()
     assert [leaf.name for leaf in inputs.graph_leaves("dynamo")] == ["x", "pair_0", "pair_1", "named_k"]
-    specs = shapes.read(inputs, {"x": {0: "b"}, "pair": [{0: "b"}, {0: "b"}], "named": {"k": {0: "b"}}, "mask": None})
+    specs = shapes.read_shapes(
+        inputs, {"x": {0: "b"}, "pair": [{0: "b"}, {0: "b"}], "named": {"k": {0: "b"}}, "mask": None}
+    )
     (dim,) = dynamic_dims(inputs, specs)
     assert len(dim.places) == 4
     tree = shapes.to_shapes(inputs, specs)
@@ -91,7 +93,7 @@ def test_nested_arguments_are_named_and_found() -> None:
 
 
 def test_axes_of_nested_arguments_by_flattened_name() -> None:
-    specs = shapes.read(nested(), None, {"pair_1": {0: "b"}, "named_k": {1: "n"}}, None, "trace")
+    specs = shapes.read_shapes(nested(), None, {"pair_1": {0: "b"}, "named_k": {1: "n"}}, None, "trace")
     assert [dict(s) for s in specs] == [{}, {}, {0: "b"}, {}, {1: "n"}]
 
 
@@ -103,7 +105,7 @@ def test_numbers_are_graph_inputs_of_trace_only() -> None:
 
 def test_variadic_forward() -> None:
     inputs = Inputs(lambda *tensors, **named: tensors, (Y, Y), {"extra": Y})
-    specs = shapes.read(inputs, ({0: "b"}, {0: "b"}))
+    specs = shapes.read_shapes(inputs, ({0: "b"}, {0: "b"}))
     assert [leaf.name for leaf in inputs.leaves] == ["tensors_0", "tensors_1", "extra"]
     assert [dict(s) for s in specs] == [{0: "b"}, {0: "b"}, {}]
 
@@ -127,7 +129,7 @@ def test_variadic_forward() -> None:
 )  # fmt: skip
 def test_variadic_forward_with_torchs_own_form(args: Any, given: Any, read: Any) -> None:
     inputs = Inputs(lambda *tensors: tensors, args)
-    specs = shapes.read(inputs, given)
+    specs = shapes.read_shapes(inputs, given)
     assert [dict(s) for s in specs] == read
     # torch.export takes what is made of it.
     assert list(shapes.to_shapes(inputs, specs) or ()) == ["tensors"]
@@ -136,7 +138,7 @@ def test_variadic_forward_with_torchs_own_form(args: Any, given: Any, read: Any)
 def test_variadic_forward_with_torchs_own_form_after_another_argument() -> None:
     inputs = Inputs(lambda x, *tensors: tensors, (X, Y))
     for given in (({0: "b"}, ({0: "b"},)), ({0: "b"}, {0: "b"})):
-        assert [dict(s) for s in shapes.read(inputs, given)] == [{0: "b"}, {0: "b"}]
+        assert [dict(s) for s in shapes.read_shapes(inputs, given)] == [{0: "b"}, {0: "b"}]
 
 
 @pytest.mark.parametrize(
@@ -156,22 +158,22 @@ def test_variadic_forward_with_torchs_own_form_after_another_argument() -> None:
 def test_what_cannot_be_is_said(given: Any, says: str) -> None:
     inputs = Inputs(Right(), (X,))
     with pytest.raises(InputError, match=says):
-        dynamic_dims(inputs, shapes.read(inputs, given))
+        dynamic_dims(inputs, shapes.read_shapes(inputs, given))
 
 
 def test_both_conventions_at_once_are_refused() -> None:
     with pytest.raises(InputError, match="give one"):
-        shapes.read(Inputs(Right(), (X,)), ({0: "b"},), {"x": {0: "b"}})
+        shapes.read_shapes(Inputs(Right(), (X,)), ({0: "b"},), {"x": {0: "b"}})
 
 
 def test_unknown_axes_name_lists_the_inputs() -> None:
     with pytest.raises(InputError, match="names 'y'; the inputs are x"):
-        shapes.read(Inputs(Right(), (X,)), None, {"y": {0: "b"}})
+        shapes.read_shapes(Inputs(Right(), (X,)), None, {"y": {0: "b"}})
 
 
 def test_parts_of_an_argument_in_its_place_are_put_into_it() -> None:
     with pytest.raises(InputError, match=r"gives only args: write {'args': {'a': {0: 'b'}}}"):
-        shapes.read(Inputs(lambda args: args, ({"a": Y, "c": Y},)), {"a": {0: "b"}})
+        shapes.read_shapes(Inputs(lambda args: args, ({"a": Y, "c": Y},)), {"a": {0: "b"}})
 
 
 def test_arguments_that_do_not_fit_the_signature() -> None:
@@ -189,7 +191,7 @@ def step(tokens: torch.Tensor, mask: torch.Tensor, past: torch.Tensor) -> torch.
 
 def related(mask_axis: str) -> list[tuple[str, int, list[tuple[int, int]]]]:
     inputs = Inputs(step, (NEW, MASK, PAST))
-    specs = shapes.read(inputs, ({0: "b", 1: "n"}, {0: "b", 1: mask_axis}, {0: "b", 2: "past"}))
+    specs = shapes.read_shapes(inputs, ({0: "b", 1: "n"}, {0: "b", 1: mask_axis}, {0: "b", 2: "past"}))
     dims = dynamic_dims(inputs, specs)
     assert shape_at(inputs.leaves[1], dims, {"n": 3, "past": 6}) == [2, 9]
     return [(d.name, d.size, [(p.leaf, p.axis) for p in d.places]) for d in dims]
@@ -213,14 +215,16 @@ def test_multiples_and_constants(text: str, root: str, at_ten: int) -> None:
 
 
 def test_a_name_that_is_nowhere_alone_is_solved_for() -> None:
-    (dim,) = dynamic_dims(inputs := Inputs(step, (NEW, MASK, PAST)), shapes.read(inputs, ({1: "n-1"}, None, None)))
+    (dim,) = dynamic_dims(
+        inputs := Inputs(step, (NEW, MASK, PAST)), shapes.read_shapes(inputs, ({1: "n-1"}, None, None))
+    )
     assert (dim.name, dim.size, dim.size_of({0: (2, 7)})) == ("n", 4, 8)
 
 
 @pytest.mark.parametrize("name", ["batch-size", "height/8", "batch size", "x.0"])
 def test_a_word_with_a_hyphen_is_a_name(name: str) -> None:
     inputs = Inputs(step, (NEW, MASK, PAST))
-    (dim,) = dynamic_dims(inputs, shapes.read(inputs, ({1: name}, None, None)))
+    (dim,) = dynamic_dims(inputs, shapes.read_shapes(inputs, ({1: name}, None, None)))
     assert (dim.name, dim.size) == (name, 3)
 
 

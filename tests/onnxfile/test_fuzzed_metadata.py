@@ -152,7 +152,7 @@ def _answers(text: str, classes: tuple[type, ...]) -> Any:
     """Reading and building, as Session does; an OnnxpatchError counts as an answer, everything else does not."""
     values = {"y": X.numpy(), "there": torch.tensor(True).numpy()}
     try:
-        tree = output_structure.read({OUTPUTS: text}, list(values))
+        tree = output_structure.read_structure({OUTPUTS: text}, list(values))
         assert tree is not None
         made = Classes(classes)
         made.check(tree)

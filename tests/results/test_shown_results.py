@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.messages.text import shown
+from onnxpatch.messages.text import progress_writer
 from onnxpatch.results.checks import Checked
 from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
 from onnxpatch.results.report import Report
@@ -58,8 +58,8 @@ def test_what_patching_returns_is_short():
 
 
 def test_progress_on_stderr(capsys):
-    told = shown(True)
-    assert told is not None and shown(None) is shown(False) is None
+    told = progress_writer(True)
+    assert told is not None and progress_writer(None) is progress_writer(False) is None
     told("onnxruntime", 0, 2)
     told("onnxruntime", 1, 2)
     assert capsys.readouterr().err.replace(" ", "").split("\r")[1:] == [

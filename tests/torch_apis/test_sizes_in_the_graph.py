@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from onnxpatch._torch import traced_sizes
-from onnxpatch._torch.traced_sizes import static_number, static_sizes_known
+from onnxpatch._torch.traced_sizes import fixed_number, static_sizes_known
 
 
 def asked(forward, *args, ran):
@@ -17,7 +17,7 @@ def asked(forward, *args, ran):
         return original(self, kind, node, given)
 
     def traced(*inputs):
-        found.extend(static_number(size) for size in forward(*inputs))
+        found.extend(fixed_number(size) for size in forward(*inputs))
         return inputs[0] * 1
 
     with static_sizes_known():

@@ -47,7 +47,7 @@ class Slow(Right):
 def reference(model: nn.Module, args: tuple[Any, ...], dynamic: Any, **budget: Any) -> Reference:
     inputs = Inputs(model, args)
     return Reference(
-        model.eval(), inputs, dynamic_dims(inputs, shapes.read(inputs, dynamic)), Budget.starting_now(**budget)
+        model.eval(), inputs, dynamic_dims(inputs, shapes.read_shapes(inputs, dynamic)), Budget.starting_now(**budget)
     )
 
 
@@ -55,7 +55,7 @@ def heavy(model: nn.Module, args: tuple[Any, ...], dynamic: Any) -> tuple[list[P
     """The probes of a model whose example alone takes more than the budget."""
     inputs = Inputs(model, args)
     eager = Eager(model.eval(), inputs)
-    dims = dynamic_dims(inputs, shapes.read(inputs, dynamic))
+    dims = dynamic_dims(inputs, shapes.read_shapes(inputs, dynamic))
     oracle = Oracle(eager, inputs, dims, Budget(), operations=1e12)
     watched = eager.decisions(inputs.values(), sizes=True)
     return find_probes(oracle, oracle.start(eager.ask(inputs.values())), watched), oracle

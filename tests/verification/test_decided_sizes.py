@@ -29,7 +29,7 @@ BY_NAME = pytest.mark.parametrize(
 
 def found(model: nn.Module, args: tuple[Any, ...], dynamic: Any) -> list[Probe]:
     inputs = Inputs(model, args)
-    dims = dynamic_dims(inputs, shapes.read(inputs, dynamic))
+    dims = dynamic_dims(inputs, shapes.read_shapes(inputs, dynamic))
     eager = Eager(model.eval(), inputs)
     # What the code compares with is not read off it here: calls and attributes hide it in many models.
     oracle = Oracle(eager, inputs, dims, Budget())

@@ -29,7 +29,7 @@ class Call(nn.Module):
 
 def found(model: nn.Module, args: tuple[Any, ...], dynamic: Any, **budget: Any) -> tuple[list[Probe], Oracle]:
     inputs = Inputs(model, args)
-    dims = dynamic_dims(inputs, shapes.read(inputs, dynamic))
+    dims = dynamic_dims(inputs, shapes.read_shapes(inputs, dynamic))
     reference = Reference(model.eval(), inputs, dims, Budget(**budget))
     return reference.probes, reference.oracle
 

@@ -15,7 +15,7 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.testing import assert_exports
-from onnxpatch.verification.probe import Budget, rescaled
+from onnxpatch.verification.probe import Budget, resized_ints
 from onnxpatch.verification.reference import Reference
 
 pytestmark = pytest.mark.exports
@@ -45,7 +45,7 @@ MASKED = (torch.randn(2, 20, 4), torch.tensor([20, 13]))
 
 def sizes_tried(model: nn.Module, args: tuple[Any, ...], dynamic: Any) -> set[tuple[int, ...]]:
     inputs = Inputs(model, args)
-    dims = dynamic_dims(inputs, shapes.read(inputs, dynamic))
+    dims = dynamic_dims(inputs, shapes.read_shapes(inputs, dynamic))
     return {tuple(probe.sizes.values()) for probe in Reference(model, inputs, dims, Budget()).probes}
 
 
@@ -79,7 +79,7 @@ def test_lengths_move_with_the_steps_that_they_count() -> None:
     ids=["lengths", "fewer rows", "offsets", "more offsets", "parts", "positions", "mask", "mask beside two", "ones"],
 )
 def test_whole_numbers_at_another_size(values: Any, shape: Any, moves: Any, expected: Any) -> None:
-    assert rescaled(torch.tensor(values), shape, moves).tolist() == expected
+    assert resized_ints(torch.tensor(values), shape, moves).tolist() == expected
 
 
 def packed(x: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:

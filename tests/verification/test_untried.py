@@ -237,7 +237,7 @@ class Counted(nn.Module):
 def test_what_a_comprehension_counts_is_looked_at_from_outside():
     model = Counted().eval()
     inputs = Inputs(model, ARGS)
-    dims = dynamic_dims(inputs, shapes.read(inputs, FREE, None, None, "trace"))
+    dims = dynamic_dims(inputs, shapes.read_shapes(inputs, FREE, None, None, "trace"))
     reference = Reference(model, inputs, dims, Budget())
     (one,) = untried(reference.eager.sides, reference.probes) or ()
     assert one.side.startswith("sum(") and one.side.endswith(" is not 0")
@@ -284,7 +284,7 @@ class TwoLengths(nn.Module):
 def test_what_no_declared_size_turns_is_not_named(other):
     model = TwoLengths().eval()
     inputs = Inputs(model, (torch.ones(2, 3), torch.ones(2, 3 if other == "n" else 1)))
-    dims = dynamic_dims(inputs, shapes.read(inputs, ({1: "n"}, {1: other}), None, None, "trace"))
+    dims = dynamic_dims(inputs, shapes.read_shapes(inputs, ({1: "n"}, {1: other}), None, None, "trace"))
     reference = Reference(model, inputs, dims, Budget())
     sides = [one.side for one in untried(reference.eager.sides, reference.probes) or ()]
     # The sides of the second are equal at every size that was tried, and rounded: more would turn it.
@@ -362,7 +362,7 @@ def _ramp(n: int) -> torch.Tensor:
 def test_what_is_read_beside_the_inputs_is_named_by_line() -> None:
     model = Beside().eval()
     inputs = Inputs(model, (torch.randn(4, 3), torch.randn(4, 3)))
-    dims = dynamic_dims(inputs, shapes.read(inputs, ({0: "n"}, {0: "n"}), None, None, "trace"))
+    dims = dynamic_dims(inputs, shapes.read_shapes(inputs, ({0: "n"}, {0: "n"}), None, None, "trace"))
     reference = Reference(model, inputs, dims, Budget())
     assert reference.decisions is not None and reference.changes == []
     said = beyond_inputs(reference.eager.sides, reference.probes, reference.kept, reference.decisions.strides, most=9)

@@ -22,7 +22,7 @@ import torch
 
 from onnxpatch.control_flow.loops import graph_loops
 from onnxpatch.control_flow.optional_outputs import Refusals
-from onnxpatch.control_flow.pytrees import Leaf, StackedRounds, rebuilt, tensors
+from onnxpatch.control_flow.pytrees import Leaf, StackedRounds, map_leaves, tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall
 from onnxpatch.decisions.ask import Site, here
@@ -82,7 +82,7 @@ class RecordedLoop:
             return args, kwargs
         if function in _JOINS and isinstance(args, tuple) and isinstance(args[0], list | tuple):
             return cast(ArgsT, (self._joined(args[0]), *args[1:])), kwargs
-        return rebuilt(args, self.final), rebuilt(kwargs, self.final)
+        return map_leaves(args, self.final), map_leaves(kwargs, self.final)
 
     def final(self, leaf: ValueT) -> ValueT:
         """What replaces a value after the loop; the value itself where it is no tensor of a round."""

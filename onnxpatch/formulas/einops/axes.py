@@ -16,7 +16,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 import torch
 
 from onnxpatch.errors import RefusedError
-from onnxpatch.formulas.nodes import numbers
+from onnxpatch.formulas.nodes import as_ints
 from onnxpatch.settings import module_path
 
 Group = tuple[int, ...]
@@ -199,9 +199,9 @@ def refuse(
     import einops
     import numpy as np
 
-    given = dict(zip(lengths, numbers(list(lengths.values())), strict=True))
+    given = dict(zip(lengths, as_ints(list(lengths.values())), strict=True))
     # einops raises by the shape alone. This array has strides of 0, so no memory is taken, however large the shape is.
-    empty = np.broadcast_to(np.zeros(()), [size if isinstance(size, int) else 1 for size in numbers(shape)])
+    empty = np.broadcast_to(np.zeros(()), [size if isinstance(size, int) else 1 for size in as_ints(shape)])
     try:
         if reduction in ("rearrange", "repeat"):
             getattr(einops, reduction)(empty, pattern, **given)

@@ -14,7 +14,7 @@ from onnxpatch.errors import RefusedError
 from onnxpatch.formulas.einops.arrange import arrange
 from onnxpatch.formulas.einops.axes import AxisPlan, Operation, plan_axes, product, refuse
 from onnxpatch.formulas.einops.layout import Layout
-from onnxpatch.formulas.nodes import Value, Writer, numbers, run
+from onnxpatch.formulas.nodes import Value, Writer, as_ints, run
 
 REDUCTIONS = ("rearrange", "min", "max", "sum", "mean", "prod")  # scripted code uses the index
 _MOST_DIMENSIONS = 8  # einops' limit for a layer with an ellipsis
@@ -135,7 +135,7 @@ class Stepwise:
         return x
 
 
-def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = (), filled: bool = False) -> torch.Tensor:
+def rearrange_axes(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = (), filled: bool = False) -> torch.Tensor:
     """The tensor rearranged.
 
     given: the lengths that the pattern leaves to the caller. filled: eager refuses an empty tensor.
@@ -147,9 +147,9 @@ def rearrange(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = (), fil
 
     def in_torch(x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
         sizes = plan.lengths(x.shape, together(lengths, tensors))
-        x = split(x, plan, sizes)
-        x = permute(x, [plan.split.index(axis) for axis in plan.order])
-        return merge(x, plan, sizes)
+        x = split_axes(x, plan, sizes)
+        x = permute_axes(x, [plan.split.index(axis) for axis in plan.order])
+        return merge_axes(x, plan, sizes)
 
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
         layout = Layout(writer, x, plan, together(lengths, values))
@@ -172,19 +172,19 @@ def together(lengths: Sequence[object], tensors: Sequence[object]) -> list[Any]:
     return [next(rest) if length is None else length for length in lengths]
 
 
-def split(x: torch.Tensor, plan: AxisPlan, sizes: Sequence[Any]) -> torch.Tensor:
+def split_axes(x: torch.Tensor, plan: AxisPlan, sizes: Sequence[Any]) -> torch.Tensor:
     """Reshape to one dimension for each axis of the input."""
     if all(len(group) == 1 for group in plan.inputs):
         return x
     return x.reshape([sizes[axis] for axis in plan.split])
 
 
-def permute(x: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
+def permute_axes(x: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
     """x.permute(places), or x itself if the order is right already."""
     return x if list(places) == list(range(len(places))) else x.permute(list(places))
 
 
-def merge(x: torch.Tensor, plan: AxisPlan, sizes: Sequence[object]) -> torch.Tensor:
+def merge_axes(x: torch.Tensor, plan: AxisPlan, sizes: Sequence[object]) -> torch.Tensor:
     """Reshape from one dimension for each axis to the dimensions of the output."""
     if all(len(group) == 1 for group in plan.outputs):
         return x
@@ -225,6 +225,6 @@ class CustomRearrange(Stepwise, torch.nn.Module):
 def rearranged_by(module: Any, x: torch.Tensor) -> torch.Tensor:
     """The output of a module with einops' `pattern` and `axes_lengths` for `x`; `stepwise` has prepared it."""
     plan, given = module.onnxpatch_plans.get(x.dim()), module.onnxpatch_given
-    if plan is None or plan.refuses(numbers(x.shape), given):
+    if plan is None or plan.refuses(as_ints(x.shape), given):
         refuse(x.shape, module.pattern, module.axes_lengths, "rearrange", module)
-    return rearrange(x, plan, given)
+    return rearrange_axes(x, plan, given)

@@ -15,8 +15,8 @@ from onnxpatch.formulas.einops.arrange import arrange
 from onnxpatch.formulas.einops.axes import AxisPlan, Group, refuse
 from onnxpatch.formulas.einops.graph_sizes import ONE
 from onnxpatch.formulas.einops.layout import Layout, scattered
-from onnxpatch.formulas.einops.rearrange import merge, permute, separate, split, together
-from onnxpatch.formulas.nodes import Value, Writer, numbers, run
+from onnxpatch.formulas.einops.rearrange import merge_axes, permute_axes, separate, split_axes, together
+from onnxpatch.formulas.nodes import Value, Writer, as_ints, run
 
 REDUCTIONS = ("min", "max", "sum", "mean", "prod", "any", "all")
 _NODES = {
@@ -34,7 +34,7 @@ _REDUCIBLE = (torch.float16, torch.float32, torch.float64, torch.int32, torch.in
 _RESIZABLE = (torch.float16, torch.float32, torch.int32, torch.int8, torch.uint8)
 
 
-def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[object] = ()) -> torch.Tensor:
+def reduce_axes(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[object] = ()) -> torch.Tensor:
     """The tensor reduced over the axes that the output lacks, and rearranged.
 
     given: the lengths that the plan's pattern leaves to the caller.
@@ -44,10 +44,10 @@ def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[obje
 
     def in_torch(x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
         sizes = plan.lengths(x.shape, together(lengths, tensors))
-        x = split(x, plan, sizes)
+        x = split_axes(x, plan, sizes)
         x = reduce_dims(x, reduction, [place for place, axis in enumerate(plan.split) if axis in plan.reduced])
         kept = [axis for axis in plan.split if axis not in plan.reduced]
-        return merge(permute(x, [kept.index(axis) for axis in plan.order]), plan, sizes)
+        return merge_axes(permute_axes(x, [kept.index(axis) for axis in plan.order]), plan, sizes)
 
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
         layout = Layout(writer, x, plan, together(lengths, values))
@@ -65,9 +65,9 @@ def reduce(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence[obje
 def reduced_by(module: Any, x: torch.Tensor) -> torch.Tensor:
     """The output of a module with einops' `pattern`, `reduction` and `axes_lengths`; `stepwise` has prepared it."""
     plan, given = module.onnxpatch_plans.get(x.dim()), module.onnxpatch_given
-    if plan is None or plan.refuses(numbers(x.shape), given):
+    if plan is None or plan.refuses(as_ints(x.shape), given):
         refuse(x.shape, module.pattern, module.axes_lengths, module.reduction, module)
-    return reduce(x, plan, module.reduction, given)
+    return reduce_axes(x, plan, module.reduction, given)
 
 
 def reduce_dims(x: torch.Tensor, reduction: str, dims: Sequence[int]) -> torch.Tensor:
@@ -172,7 +172,7 @@ def _apply_pool(layout: Layout, reduction: str, kernel: list[int], dims: list[Gr
         layout.apply("Mul", count, dims=dims)
 
 
-def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -> torch.Tensor:
+def repeat_axes(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -> torch.Tensor:
     """The tensor rearranged and repeated along the axes that the input lacks.
 
     given: the lengths that the plan's pattern leaves to the caller.
@@ -182,13 +182,13 @@ def repeat(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -> tor
 
     def in_torch(x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
         sizes = plan.lengths(x.shape, together(lengths, tensors))
-        x = permute(split(x, plan, sizes), [plan.split.index(axis) for axis in kept])
+        x = permute_axes(split_axes(x, plan, sizes), [plan.split.index(axis) for axis in kept])
         for place, axis in enumerate(plan.order):
             x = x.unsqueeze(place) if axis in plan.added else x
         # torch's peephole pass fails at an expand that changes nothing.
         if any(not isinstance(sizes[axis], int) or sizes[axis] != 1 for axis in plan.added):
             x = x.expand([sizes[axis] if axis in plan.added else -1 for axis in plan.order])
-        return merge(x, plan, sizes)
+        return merge_axes(x, plan, sizes)
 
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
         layout = Layout(writer, x, plan, together(lengths, values))

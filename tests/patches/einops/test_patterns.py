@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import onnxpatch
 from onnxpatch.formulas.einops.axes import plan_axes
-from onnxpatch.formulas.einops.rearrange import rearrange
-from onnxpatch.formulas.einops.reduce_and_repeat import reduce, repeat
+from onnxpatch.formulas.einops.rearrange import rearrange_axes
+from onnxpatch.formulas.einops.reduce_and_repeat import reduce_axes, repeat_axes
 
 pytestmark = pytest.mark.exports
 
@@ -83,8 +83,8 @@ class Call(torch.nn.Module):
         plan = plan_axes(self.pattern, self.kind, tuple(self.lengths), x.dim())
         given_lengths = tuple(self.lengths.values())
         if self.kind == "reduce":
-            return reduce(x, plan, self.operation, given_lengths)
-        return (rearrange if self.kind == "rearrange" else repeat)(x, plan, given_lengths)
+            return reduce_axes(x, plan, self.operation, given_lengths)
+        return (rearrange_axes if self.kind == "rearrange" else repeat_axes)(x, plan, given_lengths)
 
     def __repr__(self) -> str:
         return f"{self.operation} {self.pattern!r} {self.lengths}"
@@ -148,7 +148,7 @@ class Written(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         kind = "repeat" if self.operation == "repeat" else "reduce"
         plan, lengths = plan_axes(self.pattern, kind, tuple(self.lengths), x.dim()), tuple(self.lengths.values())
-        return repeat(x, plan, lengths) if kind == "repeat" else reduce(x, plan, self.operation, lengths)
+        return repeat_axes(x, plan, lengths) if kind == "repeat" else reduce_axes(x, plan, self.operation, lengths)
 
 
 @pytest.mark.parametrize(
