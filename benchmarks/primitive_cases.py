@@ -204,7 +204,7 @@ _OF_EACH = [
     "softmax-backward", "dropout-backward", "safe-softmax", "native-group-norm", "unsafe-masked-index",
     "unsafe-masked-index-put-accumulate", "chunk-cat", "sum-to-size", "diagonal-scatter", "put", "index-reduce",
     "segment-reduce", "nonzero-static", "native-batch-norm", "batch-norm-with-update", "negative-pads",
-    "cross-of-the-first-three", "hardshrink", "heaviside", "softshrink",
+    "circular-padding", "cross-of-the-first-three", "hardshrink", "heaviside", "softshrink",
     "products-of-integers", "addmm", "linspace-of-whole-numbers", "norms-of-bfloat16", "norms-of-all-axes",
     "cross-entropy", "largest-of-bags", "part-of-the-source", "masked-put", "spread-and-mean-of-all",
     "max-pool-backward",

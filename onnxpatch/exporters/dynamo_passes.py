@@ -162,6 +162,7 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     math.ceil: _ceil, math.floor: _floor, math.trunc: _trunc, round: _round,
     torch.ops.prims.prod.default: _prod, torch.ops.prims.scalar_tensor.default: _scalar,
     torch.ops.prims.view_of.default: lambda a: op.Identity(a), torch.ops.aten.sym_numel.default: lambda a: op.Size(a),
+    torch.ops.prims.copy_strided.default: lambda a, stride: op.Identity(a),
     torch.ops.aten._int_mm.default: lambda a, b: op.MatMulInteger(a, b),
 }  # fmt: skip
 """For torch.onnx.export's `custom_translation_table`."""

@@ -209,12 +209,6 @@ def kron(x: Tensor, y: Tensor) -> Tensor:
     return product
 
 
-def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    count = x.shape[0] if N is None else N
-    powers = torch.arange(count, device=x.device)
-    return x.unsqueeze(-1) ** (powers if increasing else count - 1 - powers)
-
-
 def matrix_power(x: Tensor, n: int) -> Tensor:
     if n < 0:
         return matrix_power(torch.linalg.inv(x), -n)

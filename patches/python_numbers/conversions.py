@@ -17,6 +17,7 @@ from onnxpatch import op
 from onnxpatch.formulas.elementary import floor_quotient, floor_rest
 from onnxpatch.formulas.symbolic import (
     as_float,
+    as_tensor,
     function_name,
     one_step,
     static_number,
@@ -133,24 +134,30 @@ def size_is_integer(original: Callable[[Tensor], Any], value: Tensor) -> object:
     return value == value.floor() if value.is_floating_point() else torch.ones_like(value, dtype=torch.bool)
 
 
-def _doublings(x: Tensor) -> Tensor:
-    """The next power of two of the number of columns."""
-    return x + 2 ** (x.shape[1] - 1).bit_length()
+def _doublings(x: Tensor) -> tuple[Tensor, Tensor]:
+    """The next power of two of the number of columns, added and padded to."""
+    length = 2 ** (x.shape[1] - 1).bit_length()
+    return x + length, torch.nn.functional.pad(x, (0, length - x.shape[1]))
 
 
 @op(
     "Tensor.bit_length",
+    "SymInt.bit_length",
     name="size-bit-length",
-    why="'Tensor' object has no attribute 'bit_length': under trace a size is a tensor",
-    reason="bit_length",
+    why="'Tensor' object has no attribute 'bit_length': under trace a size is a tensor; under dynamo it is fixed",
+    reason="bit_length|static shape",
     link=TRACED_LINK,
-    exporters=("trace",),
     tries=_inputs,
     case=_doublings,
     unchanged=lambda x: x * (5).bit_length(),
 )
-def size_bit_length(original: Callable[[Tensor], Any], value: Tensor) -> object:
+def size_bit_length(original: Callable[[Any], Any], value: Any) -> object:
     """The number of bits of a size: a 0-d int64 tensor, or an int where no input changes it."""
+    if isinstance(value, torch.SymInt):
+        bits = (as_tensor(value, torch.int64) >= 2 ** torch.arange(63)).sum().item()
+        torch._check(bits >= 0)
+        torch._check(value <= 2**bits)
+        return bits
     if value.dim() or value.is_floating_point():
         return NotImplemented
     known = static_number(value)

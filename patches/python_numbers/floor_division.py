@@ -95,7 +95,9 @@ def _fractional(value: object) -> bool:
 
 
 def _rests(x: Tensor) -> tuple[Tensor, ...]:
-    return x % 0.7, torch.remainder(x, -0.3), x.remainder(x.abs() + 0.1), (x * 10).long() % 2.5
+    parts = x.clone()
+    parts[1:].remainder_(0.5)
+    return parts, x % 0.7, torch.remainder(x, -0.3), x.remainder(x.abs() + 0.1), (x * 10).long() % 2.5
 
 
 @op(
@@ -115,7 +117,7 @@ def rest(original: object, input: Any, other: Any) -> Any:
     """The exact rest of the division rounded towards zero, moved to the divisor's side of zero."""
     if not isinstance(input, Tensor) or input.dim() == 0 or not (_fractional(input) or _fractional(other)):
         return NotImplemented
-    input, other = torch.broadcast_tensors(*_alike(input, other))
+    input, other = _alike(input, other)
     exact = torch.fmod(input, other)
     return torch.where((exact != 0) & ((exact < 0) != (other < 0)), exact + other, exact)
 
@@ -152,25 +154,41 @@ def shift_as_division(original: Callable[..., Tensor], input: object, other: obj
     return floor_division(torch.floor_divide, input, 2**other)
 
 
+def _common(size: Any, by: int) -> Any:
+    """`size & by`: what a power of two leaves, without the zeros of the number."""
+    if by < 0:
+        return size - _common(size, ~by)
+    if not by & (by + 1):
+        return size % (by + 1)
+    whole = 2 ** by.bit_length()
+    return size % whole - _common(size, whole - 1 - by)
+
+
 def _of_bits(name: str, asked: Callable[[Any], Any], form: Callable[[Any, int], Any]) -> None:
     if hasattr(torch.SymInt, name.removeprefix("SymInt.")):
         op(
             name,
-            why="'int' object has no attribute 'dtype': the exporter has no form of n >> 1, n << 1 and n & 3 of a size",
+            why="'int' object has no attribute 'dtype': the exporter has no form of n >> 1, n & 3 and n ^ 3 of a size",
             reason="has no attribute|not an allowed operator",
             link="https://github.com/pytorch/pytorch/blob/main/torch/onnx/_internal/exporter/_core.py",
             exporters=("dynamo",),
             tries=lambda b, n: torch.randn(b, n),
             case=lambda x: functional.pad(x, (0, asked(x.shape[1]))),
             unchanged=lambda x: x[:, : x.shape[1] // 2],
-            to=lambda size, by: form(size, by) if isinstance(by, int) and by >= 0 else NotImplemented,
+            to=lambda size, by: form(size, by) if isinstance(by, int) else NotImplemented,
         )
 
 
-# As quotient, product and rest by a power of two. Sizes are not negative.
+# Quotients, products and rests by powers of two.
 _of_bits("SymInt.__rshift__", lambda n: n >> 1, lambda size, by: size // 2**by)
 _of_bits("SymInt.__lshift__", lambda n: n << 2, lambda size, by: size * 2**by)
-_of_bits("SymInt.__and__", lambda n: n & 3, lambda size, by: NotImplemented if by & (by + 1) else size % (by + 1))
+_of_bits("SymInt.__rlshift__", lambda n: 3 << n, lambda size, by: by * 2**size)
+_of_bits("SymInt.__and__", lambda n: (n & 5) + (n & -4), _common)
+_of_bits("SymInt.__rand__", lambda n: 6 & n, _common)
+_of_bits("SymInt.__or__", lambda n: n | 5, lambda size, by: size + by - _common(size, by))
+_of_bits("SymInt.__ror__", lambda n: 5 | n, lambda size, by: size + by - _common(size, by))
+_of_bits("SymInt.__xor__", lambda n: n ^ 5, lambda size, by: size + by - 2 * _common(size, by))
+_of_bits("SymInt.__rxor__", lambda n: 5 ^ n, lambda size, by: size + by - 2 * _common(size, by))
 
 
 class _Halved(torch.nn.Module):

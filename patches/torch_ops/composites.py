@@ -31,7 +31,6 @@ from onnxpatch.formulas.matrices import (
     take_along_dim,
     trace,
     transposed,
-    vander,
 )
 from onnxpatch.formulas.proof_cases import matrices
 from onnxpatch.formulas.symbolic import function_name
@@ -170,7 +169,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "fliplr": lambda x: x.flip(1),
     "flipud": lambda x: x.flip(0),
     "addcdiv": addcdiv,
-    "vander": vander,
     "float_power": float_power,
     "matrix_power": matrix_power,
     "linalg_matrix_power": matrix_power,

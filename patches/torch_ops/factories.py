@@ -257,14 +257,17 @@ def falling_ranges(start: Any, end: Any = None, step: Any = 1, **kwargs: Any) ->
 
 
 @op(
+    "torch.vander",
     "linalg.vander",
-    why=untraced("aten::linalg_vander"),
-    tries=lambda b, n: torch.randn(b, n),
-    case=lambda x: (torch.linalg.vander(x), torch.linalg.vander(x, N=3)),
+    why="Exporting the operator 'aten::vander' to ONNX is not supported; ScatterND: updates tensor should have shape",
+    reason="vander|ScatterND|static shape",
+    tries=lambda n: torch.randn(n + 1),
+    case=lambda x: (torch.vander(x), torch.vander(x[:2], 3, True), torch.linalg.vander(x), torch.linalg.vander(x, N=3)),
 )
-def linalg_vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """The powers of each number, from 0."""
+def vander(original: Callable[..., Tensor], x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
+    """The powers of each number; torch.linalg's rise."""
     powers = torch.arange(x.shape[-1] if N is None else N, device=x.device)
+    powers = powers if increasing or "linalg" in original.__name__ else powers.flip(0)
     found = torch.pow(x.unsqueeze(-1), powers.to(x.dtype))
     # Not 0 ** 0, of which runtimes think differently.
     return torch.where(powers == 0, torch.ones_like(found), found)

@@ -23,8 +23,8 @@ from onnxpatch.formulas.symbolic import as_tensor, traced_from, tracing_paused
 
 def _sorted(x: Tensor) -> tuple[Tensor, ...]:
     values, order = torch.sort(x, dim=1, stable=True)
-    again = torch.sort(x.abs(), dim=1, stable=False).values
-    return values, torch.argsort(x[..., 0], dim=-1, descending=True, stable=True) + order[..., 0], again
+    again = torch.sort(x.abs(), dim=1, stable=False).values, torch.sort(x > 0, dim=1).values
+    return values, torch.argsort(x[..., 0], dim=-1, descending=True, stable=True) + order[..., 0], *again
 
 
 @op(
@@ -43,12 +43,14 @@ def sort(
 ) -> object:
     """sort(stable=True) as TopK over all entries. ONNX's TopK keeps the order of equal entries; torch.topk does not.
 
-    stable=False is left out: torch's default, which exporters know.
+    stable=False is left out: torch's default, which exporters know. TopK takes no flags: they are sorted as numbers.
     """
-    if not stable:
+    flags = input.dtype == torch.bool
+    if not stable and not flags:
         return NotImplemented if stable is None else original(input, dim, descending)
-    found = input.topk(input.shape[dim], dim=dim, largest=descending, sorted=True)
-    return found[1] if "argsort" in original.__name__ else torch.return_types.sort(found)
+    numbers = input.to(torch.int32) if flags else input
+    values, order = numbers.topk(input.shape[dim], dim=dim, largest=descending, sorted=True)
+    return order if "argsort" in original.__name__ else torch.return_types.sort((values.to(input.dtype), order))
 
 
 class _Search(torch.nn.Module):
@@ -121,7 +123,9 @@ def isin(elements: object, test_elements: object, *, assume_unique: bool = False
 
 
 op("argwhere", why=untraced("aten::argwhere"), tries=integers, to=lambda x: x.nonzero())
-op("msort", why=untraced("aten::msort"), tries=numbers, to=lambda x: torch.sort(x, dim=0).values)
+op("msort", why=untraced("aten::msort"), exporters=("dynamo", "trace"), reason="msort|TopK", tries=numbers,
+   beside=("stable-sort",), case=lambda x: (x.msort(), torch.msort(x > 0)),
+   to=lambda x: torch.sort(x, dim=0).values)  # fmt: skip
 
 
 op(

@@ -344,3 +344,26 @@ def negative_pads(
         last = counted(size, input) - 1
         input = input.index_select(axis, torch.minimum(places.clamp(min=0), last))
     return input
+
+
+@op(
+    "nn.functional.pad",
+    name="circular-padding",
+    why="Unexpected mode of 3: a Pad of mode wrap, which ONNX has from opset 19 on, of an empty batch",
+    reason="Unexpected mode",
+    exporters=("dynamo",),
+    case=lambda x: functional.pad(x, (2, 1, 0, 1), "circular"),
+    tries=lambda b, h: torch.randn(b, 2, h + 4, 4),
+    sizes=((2, 5), (0, 5), (1, 3)),
+    unchanged=lambda x: functional.pad(x, (1, 1, 0, 2), "reflect"),
+)
+def circular(input: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
+    """The end of each axis before it, and its start behind it."""
+    if mode != "circular" or not all(isinstance(n, int) and n >= 0 for n in pad):
+        return NotImplemented
+    for at in range(0, len(pad), 2):
+        axis, before, behind = input.dim() - 1 - at // 2, pad[at], pad[at + 1]
+        ends = (before, input.narrow(axis, input.shape[axis] - before, before)), (behind, input.narrow(axis, 0, behind))
+        first, last = ([part] if count else [] for count, part in ends)
+        input = torch.cat([*first, input, *last], axis)
+    return input

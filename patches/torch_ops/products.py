@@ -12,7 +12,7 @@ from torch.nn import functional
 from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas import layer_nodes
 from onnxpatch.formulas.calls import call_of
-from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim, vander
+from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim
 from onnxpatch.formulas.proof_cases import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
 from onnxpatch.formulas.symbolic import counted, function_name, static_number, symbolic
 
@@ -84,7 +84,6 @@ _COMPOSED: dict[str, Callable[..., Tensor]] = {
     "kron": kron,
     "corrcoef": corrcoef,
     "cov": cov,
-    "vander": vander,
     "take_along_dim": take_along_dim,
     "linalg_multi_dot": multi_dot,
     "chain_matmul": chain_matmul,
@@ -97,7 +96,7 @@ def _specialized(x: Tensor) -> tuple[Tensor, ...]:
 
 
 @op(
-    *("kron", "corrcoef", "cov", "torch.vander", "take_along_dim", "linalg.multi_dot", "chain_matmul"),
+    *("kron", "corrcoef", "cov", "take_along_dim", "linalg.multi_dot", "chain_matmul"),
     name="specialized-functions",
     why="tracing inferred a static shape, or aten.equal of data: torch.kron, torch.corrcoef, multi_dot, ...",
     reason="static shape",

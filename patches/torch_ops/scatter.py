@@ -102,7 +102,8 @@ def _accumulated(x: Tensor, row: Tensor) -> tuple[Tensor, ...]:
     number = torch.index_add(x[0, 0], 0, row[:1] * 0, x[1, 1], alpha=-3)
     placed = table.index_put((row,), x[0]), table.index_put((row,), x, accumulate=True)
     grid = table.index_put((row[:, None] - 4, torch.arange(3)), table.new_ones(()), accumulate=True)
-    return table.index_add(0, row, x, alpha=2), *placed, number, grid
+    masked = x.index_put((x > 0,), row[0].float(), accumulate=True)
+    return table.index_add(0, row, x, alpha=2), *placed, number, grid, masked
 
 
 @op(
@@ -119,7 +120,16 @@ def _accumulated(x: Tensor, row: Tensor) -> tuple[Tensor, ...]:
 )
 def index_add(original: Callable[..., Tensor], input: Tensor, **given: Any) -> Tensor:
     """Writes index_add as scatter_add, whose ONNX form accumulates."""
-    return _placed(input, **given) if "index_put" in original.__name__ else _added(input, **given)
+    if "index_put" not in original.__name__:
+        return _added(input, **given)
+    if given.get("accumulate"):
+        given["indices"] = [place for one in given["indices"] for place in _places(one)]
+    return _placed(input, **given)
+
+
+def _places(index: Any) -> tuple[Any, ...]:
+    """Of a mask one index for each of its axes."""
+    return index.nonzero().unbind(1) if index is not None and index.dtype == torch.bool else (index,)
 
 
 def _added(input: Tensor, dim: int, index: Any, source: Tensor, alpha: Any = 1) -> Tensor:
