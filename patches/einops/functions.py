@@ -1,7 +1,6 @@
-"""einops.rearrange, reduce, repeat and einsum called in a forward, and einops.layers.torch.Rearrange and Reduce.
+"""einops.rearrange, reduce and repeat called in a forward, and einops.layers.torch.Rearrange and Reduce.
 
-A pattern is written by its plan, with few nodes; that of a layer is made before the export starts. An einsum of narrow
-ints is computed in an int type for which onnxruntime has one.
+A pattern is written by its plan, with few nodes; that of a layer is made before the export starts.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch.overrides import is_tensor_like
 
-from onnxpatch import Proof, RefusedError, Settings, When, op, patch
+from onnxpatch import Proof, RefusedError, Settings, When, patch
 from onnxpatch.formulas.einops import rearrange as rearranging
 from onnxpatch.formulas.einops import reduce_and_repeat as reducing
 from onnxpatch.formulas.einops import reduce_and_repeat as repeating
@@ -138,45 +137,6 @@ def repeat(original: Callable[..., torch.Tensor], tensor: object, pattern: str, 
     except RefusedError:
         return explained(lambda: original(tensor, pattern, **lengths))
     return NotImplemented if found is None else repeating.repeat_axes(*found)
-
-
-_NARROW = (torch.uint8, torch.int8, torch.int16)  # ONNX allows Einsum of these, onnxruntime has no kernel
-
-
-class _Counted(_CallsEinops):
-    """Counts how often two things occur together, in bytes."""
-
-    def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        from einops import einsum
-
-        return einsum(left, right, "batch step one, batch step two -> batch one two")
-
-
-def _counts() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    # The last one is an empty batch.
-    sizes = ((2, 5, 3), (3, 9, 2), (1, 2, 4), (0, 3, 3))
-    return [(torch.randint(0, 99, size).to(torch.uint8), torch.randint(0, 99, size).to(torch.uint8)) for size in sizes]
-
-
-@op(
-    "einops.einsum",
-    name="einops-einsum",
-    why="Could not find an implementation for Einsum(12), for tensors of bytes",
-    reason="Could not find an implementation for Einsum",
-    link="https://onnx.ai/onnx/operators/onnx__Einsum.html",
-    requires=("einops>=0.7",),
-    tries=_counts,
-    case=_Counted,
-    beside=("einsum",),
-)
-def einsum_of_narrow_ints(original: Callable[..., torch.Tensor], *tensors_and_pattern: object) -> torch.Tensor:
-    tensors = [each for each in tensors_and_pattern if isinstance(each, torch.Tensor)]
-    dtypes = {each.dtype for each in tensors}
-    if len(dtypes) != 1 or not dtypes <= set(_NARROW):
-        return NotImplemented
-    # Overflow wraps around: the low bits are the same in a wider type.
-    wide = [each.to(torch.int32) if isinstance(each, torch.Tensor) else each for each in tensors_and_pattern]
-    return explained(lambda: original(*wide)).to(dtypes.pop())
 
 
 _ISSUE = "https://github.com/arogozhnikov/einops/issues/355"

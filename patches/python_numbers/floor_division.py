@@ -128,32 +128,6 @@ def _alike(input: Tensor, other: Any) -> tuple[Tensor, Tensor]:
     return input.to(dtype), torch.as_tensor(other, device=input.device).to(dtype)
 
 
-def _shifts(x: Tensor) -> tuple[Tensor, ...]:
-    whole = (x * 100).long()
-    return whole >> 3, torch.bitwise_right_shift(whole.int(), 2)
-
-
-@op(
-    "bitwise_right_shift",
-    "__rshift__",
-    name="right-shift",
-    why="A right shift of a negative number is a division rounded towards zero in the graph",
-    reason="flags differ",
-    link="https://github.com/pytorch/pytorch/issues/139455",
-    exporters=("trace",),
-    requires=("torch<2.14",),  # later versions round down
-    tries=_rows,
-    case=_shifts,
-    unchanged=lambda x: x.long() >> x.long().abs(),
-)
-def shift_as_division(original: Callable[..., Tensor], input: object, other: object) -> object:
-    """Writes a shift by n as a floor division by 2 ** n."""
-    # Shifts by a tensor would need its powers of two: the exporter's own form stays.
-    if not isinstance(other, int) or not isinstance(input, Tensor):
-        return NotImplemented
-    return floor_division(torch.floor_divide, input, 2**other)
-
-
 def _common(size: Any, by: int) -> Any:
     """`size & by`: what a power of two leaves, without the zeros of the number."""
     if by < 0:

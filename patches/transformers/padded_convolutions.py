@@ -1,21 +1,16 @@
-"""Convolutions and mergings of patches that pad what they take to whole strides, by amounts which a graph has to
-compute: those of codecs (EnCodec, Mimi), which hold the amounts in buffers, and those of Swin and its kin.
-"""
+"""Convolutions of codecs (EnCodec, Mimi) that pad what they take to whole strides, by amounts held in buffers."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.proof_cases import of_map, randomised
+from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import chosen, symbolic
-from onnxpatch.formulas.windows import pad_to, windows_over
 
 WRITTEN_FOR = "transformers 5.23.0"
 
@@ -91,90 +86,3 @@ def _padded(x: Tensor, left: int, right: int, extra: Any, mode: str, stride: int
     missing = chosen((missing, ">", 0), missing, 0)
     padded = functional.pad(functional.pad(x, (0, missing)), (left, right + extra), mode)
     return padded[..., : left + length + right + extra]
-
-
-LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"
-ODD = "`if height % 2 == 1` pads an odd map before merging: the exported graph does what the example's size needed"
-_MODELS = "transformers.models"
-
-
-def neighbours(x: Tensor, height: int, width: int) -> Tensor:
-    """(B, H * W, C) to (B, H/2 * W/2, 4 * C): each two by two cells in one row, column by column; odd sides padded."""
-    batch, _, channels = x.shape
-    rows, columns = windows_over(height, 2), windows_over(width, 2)
-    # By nothing where both sides are even.
-    x = pad_to(x.view(batch, height, width, channels), (2, 2))
-    # The order of channels is (column, row, channel), as the four strided slices are joined in the models.
-    x = x.reshape(batch * rows, 2, columns, 2 * channels).transpose(1, 2)
-    x = x.reshape(batch * rows, columns, 2, 2, channels).transpose(2, 3)
-    return x.reshape(batch, rows * columns, 4 * channels)
-
-
-def _swin_merging() -> nn.Module:
-    from transformers.models.swin.modeling_swin import SwinPatchMerging
-
-    asked = inspect.signature(SwinPatchMerging).parameters
-    size = {"input_resolution": (8, 8)} if "input_resolution" in asked else {}  # before transformers 5
-    return of_map(SwinPatchMerging(**size, dim=8))
-
-
-def _swinv2_merging() -> nn.Module:
-    from transformers.models.swinv2.modeling_swinv2 import Swinv2PatchMerging
-
-    return of_map(Swinv2PatchMerging((8, 8), 8))  # type: ignore[arg-type]  # annotated as tuple[int]
-
-
-def _maps() -> list[tuple[Tensor]]:
-    # The example is even, so that its graph pads nothing.
-    return [(torch.randn(*size, 8),) for size in ((2, 8, 6), (1, 7, 10), (3, 5, 3), (2, 4, 9))]
-
-
-def _proof(build: Callable[[], nn.Module]) -> Proof:
-    return Proof(
-        build,
-        _maps,
-        fails=("dynamo", "trace"),
-        reason="Non concat axis dimensions must match",
-    )
-
-
-@patch(
-    f"{_MODELS}.swin.modeling_swin.SwinPatchMerging",
-    f"{_MODELS}.donut.modeling_donut_swin.DonutSwinPatchMerging",
-    f"{_MODELS}.maskformer.modeling_maskformer_swin.MaskFormerSwinPatchMerging",
-    f"{_MODELS}.clap.modeling_clap.ClapAudioPatchMerging",
-    name="patch-merging",
-    why=ODD,
-    link=LINK,
-    when=_known(forward="1aa79e570eb5", maybe_pad="0a6528ee7ff3"),
-    proof=_proof(_swin_merging),
-)
-class _PatchMerging:
-    """Merging with the norm before the reduction."""
-
-    norm: nn.Module
-    reduction: nn.Module
-
-    def forward(self, input_feature: Tensor, input_dimensions: tuple[int, int]) -> Tensor:
-        """(B, H * W, C) to (B, H/2 * W/2, 2 * C), sides rounded up."""
-        return self.reduction(self.norm(neighbours(input_feature, *input_dimensions)))
-
-
-@patch(
-    f"{_MODELS}.swinv2.modeling_swinv2.Swinv2PatchMerging",
-    f"{_MODELS}.swin2sr.modeling_swin2sr.Swin2SRPatchMerging",
-    name="patch-merging-postnorm",
-    why=ODD,
-    link=LINK,
-    when=_known(forward="dd487fd3b3f4", maybe_pad="c3851eb4135e"),
-    proof=_proof(_swinv2_merging),
-)
-class _PatchMergingPostNorm:
-    """Merging with the norm after the reduction."""
-
-    norm: nn.Module
-    reduction: nn.Module
-
-    def forward(self, input_feature: Tensor, input_dimensions: tuple[int, int]) -> Tensor:
-        """(B, H * W, C) to (B, H/2 * W/2, 2 * C), sides rounded up."""
-        return self.norm(self.reduction(neighbours(input_feature, *input_dimensions)))

@@ -12,6 +12,7 @@ A rule reads a function once, and is asked at each of its `if`s:
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import inspect
 import linecache
@@ -109,16 +110,31 @@ def _block(code: CodeType, lines: list[str]) -> list[str]:
 
 
 def ifs(tree: ast.AST, with_else: bool = False) -> list[tuple[ast.If, list[ast.stmt]]]:
-    """(if, the statements behind it in its block), in the order of their lines. with_else: those with `else` too."""
+    """(if, the statements behind it in its block), in the order of their lines. with_else: those with `else` too.
+
+    A test that the line above gives a name, for this `if` alone (`odd = n % 2 == 1`), counts as what was named.
+    """
     blocks = (getattr(node, name, None) for node in ast.walk(tree) for name in ("body", "orelse", "finalbody"))
     found = [
-        (one, block[place + 1 :])
+        (_with_its_test(one, block[max(place - 1, 0)], tree), block[place + 1 :])
         for block in blocks
         if isinstance(block, list)
         for place, one in enumerate(block)
         if isinstance(one, ast.If) and (with_else or not one.orelse)
     ]
     return sorted(found, key=lambda pair: pair[0].lineno)
+
+
+def _with_its_test(node: ast.If, before: ast.stmt, tree: ast.AST) -> ast.If:
+    target, value = assigned_by(before) or ("", None)
+    if not isinstance(value, ast.BoolOp | ast.Compare) or not isinstance(node.test, ast.Name) or node.test.id != target:
+        return node
+    if sum(name.id == target for name in names_used([tree])) != 2:
+        return node
+    test, made = copy.copy(value), copy.copy(node)
+    # `a or b` of tensors is one of them, which the `if` asks again.
+    test.end_lineno, made.test = node.test.end_lineno, test
+    return made
 
 
 def comparison(test: ast.expr) -> CodeComparison | None:

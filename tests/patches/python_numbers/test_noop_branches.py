@@ -114,7 +114,19 @@ class Projected(nn.Module):
         return x[:, :, :8] * first + second.sum(0)
 
 
-MODELS = (Windows, Tokens, Enlarged, Skipped, Last, Local, Projected)
+class Merged(nn.Module):
+    """Cells two by two, padded where a side is odd, which has a name, as Swin V2's PatchMerging has it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = x.shape[2:]
+        should_pad = (height % 2 == 1) or (width % 2 == 1)
+        if should_pad:
+            pad_values = (0, width % 2, 0, height % 2)
+            x = F.pad(x, pad_values)
+        return torch.cat([x[:, :, 0::2, 0::2], x[:, :, 1::2, 0::2], x[:, :, 0::2, 1::2], x[:, :, 1::2, 1::2]], 1)
+
+
+MODELS = (Windows, Tokens, Enlarged, Skipped, Last, Local, Projected, Merged)
 ONE_AXIS = (Last, Local, Projected)
 
 
