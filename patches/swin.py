@@ -1,4 +1,4 @@
-"""Windows of timm's and torchvision's Swin, Swin V2, DaViT and relatives at sizes known at run time.
+"""Blocks of timm's and torchvision's Swin and Swin V2 at sizes known at run time.
 
 Plain torch.export gets timm's right. But their mask is nine assignments to slices, and sympy reasons about each: with
 dynamic height and width that is most of the time of an export. Here there are few nodes and few symbolic sizes.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ from torch.nn import functional
 from onnxpatch import KnownBody, Proof, When, op, patch
 from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.windows import (
-    Pair,
     is_static,
     merge,
     more_than,
@@ -35,7 +33,6 @@ LINK = "https://github.com/huggingface/pytorch-image-models/issues/1844"
 SLOW = "exporting with dynamic height and width takes minutes: sizes nested in paddings, a mask written slice by slice"
 _row = functools.partial(patch, why=SLOW, link=LINK)
 _MODELS = "timm.models"
-_WINDOWED = ("swin_transformer", "swin_transformer_v2", "swin_transformer_v2_cr", "davit", "gcvit")
 # Blocks with the same `_attn`.
 _BLOCKS = (("swin_transformer", "SwinTransformerBlock"), ("swin_transformer_v2", "SwinTransformerV2Block"))
 # For windows of 4: whole ones, padded ones, a map as high as one window, and odd sizes.
@@ -59,59 +56,6 @@ def _cr_block() -> nn.Module:
 
 def _maps() -> list[tuple[Tensor]]:
     return [(torch.randn(*size, 8),) for size in _SIZES]
-
-
-def _spatial() -> nn.Module:
-    """The windowed block of timm's DaViT, (B, C, H, W) to the same."""
-    from timm.models.davit import SpatialBlock
-
-    return SpatialBlock(8, num_heads=2, window_size=4)
-
-
-def _proof_in_davit(other: str) -> Proof:
-    return Proof(
-        _spatial,
-        lambda: [(torch.randn(b, 8, *size),) for b, *size in _SIZES],
-        leaner=("dynamo",),
-        unchanged="fixed sizes",
-        beside=(other, "padded-sizes"),
-    )
-
-
-@_row(
-    *(f"{_MODELS}.{module}.window_partition" for module in _WINDOWED),
-    name="timm-window-partition",
-    when=When(exporters=("dynamo",)),
-    proof=_proof_in_davit("timm-window-reverse"),
-)
-def timm_partition(original: Callable[..., Tensor], x: Tensor, window_size: Pair) -> Tensor:
-    """(B, H, W, C) to (B * windows, wh, ww, C)."""
-    if is_static(*x.shape[1:3]):
-        return NotImplemented
-    high, wide = window_size
-    return partition(x, (high, wide), x.shape[2] // wide).unflatten(1, (high, wide))
-
-
-@_row(
-    *(f"{_MODELS}.{module}.window_reverse" for module in _WINDOWED),
-    name="timm-window-reverse",
-    when=When(exporters=("dynamo",)),
-    proof=_proof_in_davit("timm-window-partition"),
-)
-def timm_reverse(
-    original: Callable[..., Tensor],
-    windows: Tensor,
-    window_size: Pair,
-    H: Any = None,
-    W: Any = None,
-    img_size: Any = None,
-) -> Tensor:
-    """(B * windows, wh, ww, C) to (B, H, W, C). The size is given as H and W, or as img_size (H, W)."""
-    height, width = (H, W) if img_size is None else img_size
-    if is_static(height, width):
-        return NotImplemented
-    high, wide = window_size
-    return merge(windows.flatten(1, 2), (high, wide), (height // high, width // wide))
 
 
 @_row(
