@@ -31,10 +31,10 @@ from benchmarks.verdicts import LIMIT, RESULTS, truth
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.process import undone
-from onnxpatch.verification import data_probes, numbers_in_code, reference, size_search
+from onnxpatch.verification import data_search, numbers_in_code, reference, size_search
 
 # The rows of makers, and what else makes probes or reads constants, each with what stands in its place.
-_HOMES = (data_probes, size_search)
+_HOMES = (data_search, size_search)
 MAKERS = [name for home in _HOMES for name in home.MAKERS]
 OTHERS: dict[str, tuple[ModuleType, str, Any]] = {
     "any other size": (reference, "size_probes", lambda oracle: iter(())),

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog, Prefer, best_of
 from onnxpatch.attempts.bounded_files import Bounds, bounded_file
-from onnxpatch.attempts.course import better_than_plain, first_right, refusal
+from onnxpatch.attempts.next_attempt import better_than_plain, first_right, refusal
 from onnxpatch.attempts.one_attempt import ExportContext, Proven
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile

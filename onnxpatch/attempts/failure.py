@@ -1,4 +1,4 @@
-"""`Failure`: why one attempt failed. `course` decides from it what is tried next."""
+"""`Failure`: why one attempt failed. `next_attempt` decides from it what is tried next."""
 
 from __future__ import annotations
 

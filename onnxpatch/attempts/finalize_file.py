@@ -24,11 +24,11 @@ from onnxpatch.exporters.exported import Exported
 from onnxpatch.onnxfile import metadata, output_structure
 from onnxpatch.onnxfile.attention_nodes import OPSET as ATTENTION
 from onnxpatch.onnxfile.attention_nodes import name_attention
-from onnxpatch.onnxfile.exact_values import EXTREMES, compare_extremes, write_small_sigmoids
 from onnxpatch.onnxfile.metadata import stamp
 from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms, sum_residuals
 from onnxpatch.onnxfile.output_structure import wants_optionals, write_optionals
 from onnxpatch.onnxfile.runtime_forms import expand_rotary_tables, write_as_nodes
+from onnxpatch.onnxfile.wrong_kernels import EXTREMES, compare_extremes, write_small_sigmoids
 from onnxpatch.patched import Patched
 from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Operators

@@ -25,7 +25,7 @@ from onnxpatch.onnxfile.limits import addresses_limited, out_of_memory
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.process import Shared
 from onnxpatch.verification.branch_recorder import Decisions, address, addresses
-from onnxpatch.verification.data_changes import is_blank
+from onnxpatch.verification.data_variants import is_blank
 from onnxpatch.verification.probe import Probe
 
 _GROWTH = 3  # the power of its sizes by which the memory of a forward may grow

@@ -11,7 +11,7 @@ random input need show that:
     table[: x.shape[1]]            any other size
 
 So probes are made from what eager was seen to do at the example (`branch_recorder`, `size_recorder`): other data by
-`data_probes`, sizes by `size_search`: those that the forward asks about, then any other. The budget is
+`data_search`, sizes by `size_search`: those that the forward asks about, then any other. The budget is
 shared: half for data, half for sizes, and a few runs beyond it for what would otherwise stay unproven.
 """
 
@@ -33,8 +33,8 @@ from onnxpatch.onnxfile.limits import peak_of_process
 from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.verification.beyond_inputs import changes_of_a_call
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.data_changes import MAGNITUDES, rescaled
-from onnxpatch.verification.data_probes import data_probes, equal_values
+from onnxpatch.verification.data_search import data_probes, equal_values
+from onnxpatch.verification.data_variants import MAGNITUDES, rescaled
 from onnxpatch.verification.eager import Answer, Eager, Flatten
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe

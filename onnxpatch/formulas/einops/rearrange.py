@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from onnxpatch.errors import RefusedError
-from onnxpatch.formulas.einops.arrange import arrange
 from onnxpatch.formulas.einops.axes import AxisPlan, Operation, plan_axes, product, refuse
 from onnxpatch.formulas.einops.layout import Layout
+from onnxpatch.formulas.einops.reorder_axes import reorder_axes
 from onnxpatch.formulas.nodes import Value, Writer, as_ints, run
 
 REDUCTIONS = ("rearrange", "min", "max", "sum", "mean", "prod")  # scripted code uses the index
@@ -154,7 +154,7 @@ def rearrange_axes(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()
     def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
         layout = Layout(writer, x, plan, together(lengths, values))
         layout.filled = filled
-        arrange(layout, plan.outputs)
+        reorder_axes(layout, plan.outputs)
         return layout.value
 
     return run((in_torch, in_onnx), x, *tensors)

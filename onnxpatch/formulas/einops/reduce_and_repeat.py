@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from onnxpatch.formulas.einops.arrange import arrange
 from onnxpatch.formulas.einops.axes import AxisPlan, Group, refuse
 from onnxpatch.formulas.einops.graph_sizes import ONE
 from onnxpatch.formulas.einops.layout import Layout, scattered
 from onnxpatch.formulas.einops.rearrange import merge_axes, permute_axes, separate, split_axes, together
+from onnxpatch.formulas.einops.reorder_axes import reorder_axes
 from onnxpatch.formulas.nodes import Value, Writer, as_ints, run
 
 REDUCTIONS = ("min", "max", "sum", "mean", "prod", "any", "all")
@@ -53,7 +53,7 @@ def reduce_axes(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence
         layout = Layout(writer, x, plan, together(lengths, values))
         if plan.reduced and not _pool(layout, plan, reduction):
             _reduce(layout, plan, reduction)
-        arrange(layout, plan.outputs)
+        reorder_axes(layout, plan.outputs)
         return layout.value
 
     if reduction == "mean" and plan.reduced and not x.is_floating_point():
@@ -195,7 +195,7 @@ def repeat_axes(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -
         bare = [tuple(axis for axis in group if axis not in plan.added) for group in plan.outputs]
         # Repeated once: axes of length 1 are put in, and nothing is copied.
         if layout.size(plan.added) == ONE:
-            arrange(layout, bare)
+            reorder_axes(layout, bare)
             layout.reshape(plan.outputs)
         else:
             _repeat(layout, plan, bare)
@@ -233,7 +233,7 @@ def _resize(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
     new = any(group and not kept for group, kept in zip(plan.outputs, bare, strict=True))
     if factors is None or new or layout.dtype not in _RESIZABLE:
         return False
-    arrange(layout, bare)
+    reorder_axes(layout, bare)
     scales = layout.writer.floats([float(factor) for factor in factors])
     modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     layout.apply("Resize", None, scales, dims=plan.outputs, **modes)
@@ -246,7 +246,7 @@ def _tile(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
     new = any(group and not kept for group, kept in zip(plan.outputs, bare, strict=True))
     if factors is None or new:
         return False
-    arrange(layout, bare)
+    reorder_axes(layout, bare)
     layout.apply("Tile", layout.writer.ints(factors), dims=plan.outputs)
     return True
 
@@ -257,7 +257,7 @@ def _expand(layout: Layout, plan: AxisPlan) -> None:
     for group in plan.outputs:
         dims += _apart(group, plan.added)
     bare = [tuple(axis for axis in group if axis not in plan.added) for group in dims]
-    arrange(layout, bare)
+    reorder_axes(layout, bare)
     added = [place for place, group in enumerate(dims) if group and group[0] in plan.added]
     layout.apply("Expand", _expanded(layout, dims, added), dims=dims)
     layout.reshape(plan.outputs)

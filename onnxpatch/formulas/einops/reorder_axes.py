@@ -24,7 +24,7 @@ from onnxpatch.formulas.einops.layout import Layout
 Dims = tuple[Group, ...]
 
 
-def arrange(layout: Layout, outputs: Sequence[Group]) -> None:
+def reorder_axes(layout: Layout, outputs: Sequence[Group]) -> None:
     """Reorder the layout to `outputs`, which have the same axes."""
     outputs = tuple(outputs)
     if _same_up_to_units(layout.dims, outputs):

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.data_changes import Variant, is_float, is_mask
+from onnxpatch.verification.data_variants import Variant, is_float, is_mask
 
 _MOST = 6  # values of one kind
 _MOST_PLANTED = 4096

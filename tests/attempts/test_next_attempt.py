@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from onnxpatch.attempts.attempt import Attempt
-from onnxpatch.attempts.course import next_attempt
 from onnxpatch.attempts.failure import Failure
+from onnxpatch.attempts.next_attempt import next_attempt
 
 ASKED = Attempt("dynamo")
 PLAIN = Attempt("dynamo", plain=True)

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from onnxpatch.verification.aimed_data import multiples, planted, steered
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.data_changes import (
+from onnxpatch.verification.data_variants import (
     MASKED,
     NON_FINITE,
     is_dull,
@@ -31,7 +32,6 @@ from onnxpatch.verification.data_changes import (
 )
 from onnxpatch.verification.eager import Answer
 from onnxpatch.verification.oracle import Oracle
-from onnxpatch.verification.planted_data import multiples, planted, steered
 from onnxpatch.verification.probe import Maker, Probe
 
 _TRIES = 4  # other data tried for a branch, even beyond the budget
