@@ -15,6 +15,7 @@ from torch import Tensor
 
 from onnxpatch._torch.cond import assume, free_symbols
 from onnxpatch._torch.function_modes import function_name, tracing_paused, unseen
+from onnxpatch._torch.numpy_arrays import Array, numpy_on_tensors
 from onnxpatch._torch.symbolic_sizes import (
     constant_size,
     decided_by_data,
@@ -35,6 +36,7 @@ from onnxpatch._torch.tensor_origins import all_ones, constant, divided_by_data,
 
 __all__ = [
     "ROUNDING",
+    "Array",
     "all_ones",
     "as_float",
     "as_tensor",
@@ -52,6 +54,7 @@ __all__ = [
     "keep_constant",
     "missing_to",
     "never_negative",
+    "numpy_on_tensors",
     "one_step",
     "operator_of",
     "relation_of",

@@ -40,6 +40,8 @@ _standing: dict[Place, _Replaced] = {}
 _lock = process_lock()
 _numbers = itertools.count()
 _MISSING = object()
+# What lru_cache adds to a function, and functions of NumPy have.
+_WITH_FUNCTIONS = ("cache_clear", "cache_info", "cache_parameters", "accumulate", "at", "outer", "reduce", "reduceat")
 _MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _MAY_BE_BASE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
@@ -172,7 +174,7 @@ def _wrap(original: Callable[..., object], lookup: Lookup) -> Callable[..., Any]
         found = lookup(original, args, kwargs)
         return call(*args, **kwargs) if found is NotImplemented else found
 
-    for name in ("cache_clear", "cache_info", "cache_parameters"):  # lru_cache adds these to a function
+    for name in _WITH_FUNCTIONS:
         if hasattr(original, name):
             setattr(substitute, name, getattr(original, name))
     return substitute

@@ -156,54 +156,6 @@ def _with_neighbours(x: Tensor) -> Tensor:
     return torch.cat([padded[..., :-2, :], x, padded[..., 2:, :]], dim=-1)
 
 
-def _text() -> torch.nn.Module:
-    """A text of any length through LED's whole encoder, which cuts off again what it padded."""
-    from transformers import LEDConfig
-    from transformers.models.led.modeling_led import LEDEncoder
-
-    config = LEDConfig(d_model=8, encoder_layers=1, encoder_attention_heads=2, encoder_ffn_dim=8, vocab_size=9,
-                       max_encoder_position_embeddings=32, attention_window=[4])  # fmt: skip
-    return computing(
-        lambda encoder, ids, mask: (
-            encoder(ids, attention_mask=mask, global_attention_mask=(ids == 3).long()).last_hidden_state
-        ),
-        randomised(LEDEncoder(config)),
-    )
-
-
-def _texts() -> list[tuple[Tensor, Tensor]]:
-    made = []
-    for batch, length in ((2, 7), (3, 12), (1, 3)):
-        mask = torch.ones(batch, length, dtype=torch.long)
-        mask[0, -1] = 0
-        made.append((torch.randint(2, 9, (batch, length)), mask))
-    return made
-
-
-@patch(
-    "transformers.models.led.modeling_led.LEDEncoder",
-    name="led-padding",
-    why="if padding_len > 0: hidden_states[:, :-padding_len]: nothing is left of a text that needs no padding",
-    link=LINK,
-    when=When(requires=("transformers>=5",), bodies={"_pad_to_window_size": {KnownBody("ba913713e878", WRITTEN_FOR)}}),
-    proof=Proof(
-        build=_text,
-        inputs=_texts,
-        fails=("dynamo", "trace"),
-        reason="relative error|data-dependent expression|inferred|shape|onnxruntime fails|inconsistencies|at \\[",
-        beside=("longformer-attention",),
-    ),
-)
-class _LEDEncoder:
-    """Its layers take any length, so that nothing is padded."""
-
-    def _pad_to_window_size(
-        self: Any, input_ids: Tensor | None, attention_mask: Tensor, inputs_embeds: Tensor | None, pad_token_id: int
-    ) -> tuple[object, ...]:
-        """How much was padded, and the inputs."""
-        return 0, input_ids, attention_mask, inputs_embeds
-
-
 def _local() -> torch.nn.Module:
     from transformers import CanineConfig
     from transformers.models.canine.modeling_canine import CanineAttention

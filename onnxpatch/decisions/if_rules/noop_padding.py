@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from onnxpatch._torch.symbolic_sizes import never_negative
+from onnxpatch.decisions.conditionals import says
 from onnxpatch.decisions.if_rules.noop_crops import crop_of
 from onnxpatch.decisions.if_rules.source import (
     Lines,
@@ -23,10 +24,12 @@ from onnxpatch.decisions.if_rules.source import (
     comparison,
     evaluated,
     ifs,
+    is_identity,
     is_number,
     is_plain,
     names_used,
     parts_of,
+    value_in,
 )
 
 # A function is known by its spelling alone. `self.pad(x, ...)` may do more than padding, and is none.
@@ -65,8 +68,13 @@ def pads_by_amounts(frame: FrameType, line: int | None = None) -> bool:
     """Whether the body of the `if` at a line changes nothing where its test is false. line: else the frame's."""
     return any(
         all(name in frame.f_locals and never_negative(frame.f_locals[name]) for name in positive)
-        for positive in _noops(frame, line)
+        and not any(_taken(value_in(test, frame)) for test in untaken)
+        for positive, untaken in _noops(frame, line)
     )
+
+
+def _taken(answer: object) -> bool:
+    return answer is not None and answer is not False
 
 
 def crops_ends(frame: FrameType) -> bool:
@@ -79,23 +87,24 @@ def crops_ends(frame: FrameType) -> bool:
 
 @at_line
 def _end_crops(tree: ast.AST) -> Iterator[tuple[Lines, None]]:
-    yield from ((node.body, None) for node, _ in ifs(tree) if _crops_ends(node.body, _amounts(node.test) or {}))
+    for node, _ in ifs(tree):
+        yield from (([one], None) for one in node.body if _crops_ends(one, _amounts(node.test) or {}))
 
 
 @at_line
-def _noops(tree: ast.AST) -> Iterator[tuple[Lines, list[str]]]:
-    """The tests of such `if`s, each with the names that must never be negative."""
+def _noops(tree: ast.AST) -> Iterator[tuple[Lines, tuple[list[str], list[ast.expr]]]]:
+    """The tests of such `if`s, each with the names that must never be negative, and the tests inside that must fail."""
     padding: set[str] = set()
     for node, behind in ifs(tree):
         amounts = _amounts(node.test)
         if amounts is None:
             continue
-        pads, test = all(_adds_nothing(one, amounts) for one in node.body), ast.unparse(node.test)
+        untaken, test = _adding_nothing(node.body, amounts), ast.unparse(node.test)
         # An `if` of the same test may crop to a size what one above it has padded.
-        back = _crops_ends(node.body, amounts) or (test in padding and _crops_to_size(node.body))
-        padding |= {test} if pads else set()
-        if pads or back or _returns_padded(node.body, behind, amounts):
-            yield node.test, [name for name, compared in amounts.items() if compared]
+        back = test in padding and _crops_to_size(node.body)
+        padding |= set() if untaken is None or any(crop_of([one]) for one in node.body) else {test}
+        if untaken is not None or back or _returns_padded(node.body, behind, amounts):
+            yield node.test, ([name for name, compared in amounts.items() if compared], untaken or [])
 
 
 def _amounts(test: ast.expr) -> dict[str, bool] | None:
@@ -109,6 +118,21 @@ def _amounts(test: ast.expr) -> dict[str, bool] | None:
     if compared is None or not isinstance(compared.left, ast.Name) or not is_number(compared.right, 0):
         return None
     return {compared.left.id: compared.sign == ">"} if compared.sign in (">", "!=") else None
+
+
+def _adding_nothing(body: list[ast.stmt], names: Collection[str]) -> list[ast.expr] | None:
+    """The tests of `if x is not None`, `if flag` in a body that must be false; None for a body that changes more.
+
+    But for what stands behind these, it warns, and pads and crops by amounts that are 0 where all `names` are.
+    """
+    found = []
+    for one in body:
+        if isinstance(one, ast.If) and not one.orelse and (is_identity(one.test) or isinstance(one.test, ast.Name)):
+            inside = _adding_nothing(one.body, names)
+            found += [one.test] if inside is None else inside
+        elif not (says(one) or _adds_nothing(one, names) or _crops_ends(one, names)):
+            return None
+    return None if all(map(says, body)) else found
 
 
 def _adds_nothing(statement: ast.stmt, names: Collection[str]) -> bool:
@@ -160,9 +184,9 @@ def _crops_to_size(body: list[ast.stmt]) -> bool:
     return crop is not None and crop.to_sizes
 
 
-def _crops_ends(body: list[ast.stmt], names: Collection[str]) -> bool:
-    """Whether the body is a crop alone, `x = x[..., n // 2 : -(n - n // 2)]`, by amounts that are 0 with `names`."""
-    crop = crop_of(body)
+def _crops_ends(statement: ast.stmt, names: Collection[str]) -> bool:
+    """Whether a statement is a crop, `x = x[..., n // 2 : -(n - n // 2)]`, by amounts that are 0 with `names`."""
+    crop = crop_of([statement])
     return crop is not None and all(
         (lower is None or _is_zero(lower, names)) and (upper is None or _is_end(upper, names))
         for _, lower, upper in crop.cut

@@ -1,6 +1,7 @@
 """`if`s on sizes whose body changes nothing where the test is false: done always, without branches=True."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -126,8 +127,31 @@ class Merged(nn.Module):
         return torch.cat([x[:, :, 0::2, 0::2], x[:, :, 1::2, 0::2], x[:, :, 0::2, 1::2], x[:, :, 1::2, 1::2]], 1)
 
 
-MODELS = (Windows, Tokens, Enlarged, Skipped, Last, Local, Projected, Merged)
-ONE_AXIS = (Last, Local, Projected)
+class Blocks(nn.Module):
+    """Padded with a warning, and an embedding of padding where another input is given: BigBird, Longformer, LED."""
+
+    def padded(self, x: Tensor, missing: int, other: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        if missing > 0:
+            warnings.warn("padded", stacklevel=1)
+            if x is not None:
+                x = F.pad(x, (0, 0, 0, missing), value=1.0)
+            if other is not None:
+                other = torch.cat([other, other.new_ones(missing)])
+        return x, other
+
+    def forward(self, x: Tensor, every: bool = False) -> Tensor:
+        missing = (4 - x.shape[2] % 4) % 4
+        x, _ = self.padded(x, missing)
+        x = x.unflatten(2, (-1, 4)).softmax(3).flatten(2, 3)
+        if missing > 0:
+            x = x[:, :, :-missing]
+            if every:
+                x = x.cumsum(2)
+        return x
+
+
+MODELS = (Windows, Tokens, Enlarged, Skipped, Last, Local, Projected, Merged, Blocks)
+ONE_AXIS = (Last, Local, Projected, Blocks)
 
 
 @pytest.mark.parametrize(
