@@ -21,17 +21,9 @@ from onnxpatch.results.quantized_distance import closeness
 from onnxpatch.results.report import Report
 from onnxpatch.verification.beyond_inputs import beyond_inputs
 from onnxpatch.verification.comparison import TOLERANCE, compare_all
+from onnxpatch.verification.dropped_guards import Broken, breaking_probes, dropped_guards, guards_of
 from onnxpatch.verification.eager import Eager, tells
-from onnxpatch.verification.findings import (
-    Broken,
-    breaking_probes,
-    dropped_guards,
-    guards_of,
-    names_of_one_size,
-    source_line,
-    specialized,
-    unproven_dimensions,
-)
+from onnxpatch.verification.findings import names_of_one_size, source_line, specialized, unproven_dimensions
 from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
