@@ -139,8 +139,11 @@ def _decides(reference: Reference | None, wanted: Container[str]) -> bool:
     if reference is None or reference.decisions is None:
         return True
     made, ran = reference.decisions, reference.eager.sides.functions
-    return bool(made.signature or made.sizes.comparisons) or any(
-        found.kind in wanted for one in ran for found in kinds.in_function(one.code)
+    rows = made.rows and kinds.LOOP_ROWS in wanted
+    return (
+        rows
+        or bool(made.signature or made.sizes.comparisons)
+        or any(found.kind in wanted for one in ran for found in kinds.in_function(one.code))
     )
 
 

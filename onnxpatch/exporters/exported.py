@@ -55,8 +55,6 @@ _REMEDIES = {
     "put the module that it was made from in its place",
     " not in VR[": "; an operator asks for sizes that the example does not have: torch.compiler.is_compiling() leads "
     "the model another way, so give the arguments that it makes itself in eager, such as attention_mask",
-    "unhashable type: non-nested SymInt": "; a dynamic size is looked up in a dict, a set or an lru_cache: compare it "
-    "with ==, or keep that dimension fixed",
     "nsupported attribute type": "; an operator takes a list of fixed numbers here, and a number computed from a size "
     "is in it: keep that dimension fixed, or compute with a tensor in place of the list",
     "TraceTypeManual.cpp": "; a list of fixed numbers is asked for here, and one of them is computed from a size, as "

@@ -35,7 +35,7 @@ from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.mapped_weights import LARGE, MOST_IN_ONE_FILE, SMALL, take_in
 from onnxpatch.onnxfile.runtimes.interface import BFLOAT16
-from onnxpatch.patching.forward_state import restorer_of_tensors
+from onnxpatch.patching.forward_state import Bindings, restorer_of_tensors
 from onnxpatch.patching.swap import UndoLog
 from onnxpatch.process import undone
 
@@ -109,17 +109,18 @@ def call_torchscript(
 
 @contextlib.contextmanager
 def _put_back(target: Any) -> Iterator[None]:
-    """Inside the block, buffers that a call of the model writes (`self.count += 1`) are as before when it ends.
+    """Inside the block, buffers that a call of the model writes or assigns are as before when it ends.
 
     torch reads what it puts into the file after the trace, and the graph writes once more.
     """
     if not isinstance(target, torch.nn.Module) or isinstance(target, torch.jit.ScriptModule):
         yield
         return
-    restore = restorer_of_tensors(target)
+    restore, bindings = restorer_of_tensors(target), Bindings(target)
 
     def put_back(*call: object) -> None:
         with tracing_paused():
+            bindings.restore()
             restore()
 
     with undone(target.register_forward_hook(put_back).remove):

@@ -147,6 +147,22 @@ def restorer_of_tensors(model: torch.nn.Module) -> Callable[[], None]:
     return _TensorContents(model, ()).restore
 
 
+def restorer_of_objects(model: torch.nn.Module) -> Callable[[], None]:
+    """Sets what a model's attributes and buffers refer to, and what containers in them hold, to what it is now.
+
+    What tensors hold stays: an exporter records writes into them.
+    """
+    bindings = Bindings(model)
+    values = (value for attributes in bindings.attributes for value in attributes.values())
+    restore_objects = objects_held(values, apart=bindings.modules)[1]
+
+    def restore() -> None:
+        bindings.restore()
+        restore_objects()
+
+    return restore
+
+
 class Snapshot:
     """The state of a model at one moment: attributes, buffers, what they contain, and other objects of the caller.
 

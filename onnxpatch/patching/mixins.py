@@ -33,6 +33,7 @@ from onnxpatch._torch.guards import drop_unsolvable_guards
 from onnxpatch.errors import OnnxpatchError, RefusedError
 from onnxpatch.formulas.resize import check_example
 from onnxpatch.patching import runtime as scopes
+from onnxpatch.patching.forward_state import restorer_of_objects
 from onnxpatch.patching.generated import mixins_of
 from onnxpatch.patching.registry import Patch
 from onnxpatch.patching.runtime import Scope
@@ -211,9 +212,12 @@ def root_mixin(scope: Scope) -> type:
             try:
                 if scope.settings.image_size is not None:
                     check_example(scope.settings.image_size, (args, kwargs))
+                # What the call keeps on the model, torch.export would compare with the example's, or write back.
+                put_back = restorer_of_objects(self) if exporter == "dynamo" else None  # type: ignore[arg-type]
                 with scope.entered(self):  # type: ignore[arg-type]
                     output = super().__call__(*args, **kwargs)  # type: ignore[misc]
-                    if exporter == "dynamo":
+                    if put_back is not None:
+                        put_back()
                         # At the end, when the guards of the whole forward are there.
                         drop_unsolvable_guards()
                     output = _copy_stored_tensors(output, self) if exporter == "trace" else output

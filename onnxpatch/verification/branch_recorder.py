@@ -53,7 +53,7 @@ class Decisions(TorchFunctionMode):
     are not exact in binary, such as 0.7. Each once, in order.
     calls: of torch's functions. divides: data is divided by data, or its logarithm is taken: zeros make NaN. partial:
     roots, logarithms or angles of data are taken: other signs make NaN. draws: it may draw random numbers.
-    converts: data to Python numbers, not to bools alone.
+    converts: data to Python numbers, not to bools alone. rows: a tensor is gone through row by row.
     sizes: comparisons of sizes, if `watch_sizes`.
     taken: the sides of its own conditions that the forward took.
     strides: `file:line` of the user's code at which it asks how an input lies in memory.
@@ -72,7 +72,7 @@ class Decisions(TorchFunctionMode):
         self.values: dict[float, None] = {}
         self.equals: dict[float, None] = {}
         self.steps: dict[float, None] = {}
-        self.divides = self.partial = self.draws = self.gave_numbers = self.converts = False
+        self.divides = self.partial = self.draws = self.gave_numbers = self.converts = self.rows = False
         self.calls = 0
         self._watch_numbers, self._watch_sizes = watch_numbers, watch_sizes
         self.signature: tuple[object, ...] = ()
@@ -277,6 +277,7 @@ _READERS: dict[Any, list[Reader]] = {
 _READ: dict[Reader, str] = {
     Decisions._sizes: "size numel",
     _marks("asks_finite"): "isnan isinf isfinite nan_to_num nanmean nansum nanmedian nanquantile fmax fmin",
+    _marks("rows"): "__iter__ unbind",
     # Of numbers outside their domain they are NaN, though all inputs are finite.
     _marks("partial"): "sqrt log log2 log10 log1p acos asin arccos arcsin acosh atanh",
     Decisions._rrelu: "rrelu rrelu_",

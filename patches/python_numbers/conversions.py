@@ -167,6 +167,64 @@ def size_bit_length(original: Callable[[Any], Any], value: Any) -> object:
     return (value.abs() >= 2 ** torch.arange(63)).sum()
 
 
+class _Cached(torch.nn.Module):
+    """A mask for each length, made when the length is met for the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks: dict[tuple[int, int], Tensor] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = x.shape[1], x.shape[0]
+        if size not in self.masks:
+            self.masks[size] = torch.ones(size).tril()
+        return x.mT + self.masks[size]
+
+
+@op(
+    "SymInt.__hash__",
+    name="sizes-as-keys",
+    why="unhashable type: non-nested SymInt: a dynamic size is no key of a dict, a set or a cache",
+    reason="unhashable type",
+    link="https://github.com/pytorch/pytorch/blob/main/torch/__init__.py",
+    exporters=("dynamo",),
+    tries=lambda b, n: torch.ones(b, n),
+    sizes=((3, 4), (1, 2), (5, 7)),
+    case=_Cached,
+    unchanged="fixed sizes",
+)
+def sizes_as_keys(original: Callable[[torch.SymInt], int], value: torch.SymInt) -> int:
+    """The hash of the example's number, with which a fixed key is found: the size is then fixed, and the export tells.
+
+    Of a number from data it is the hash of its expression.
+    """
+    return hash(value.node.hint if value.node.has_hint() else value.node.expr)
+
+
+def _logged(x: Tensor) -> Tensor:
+    print(f"{x.shape[0]:3d} rows, {x.shape[1] / 2:.1f} pairs, mean {x.mean().item():.3f}, largest {x.max():.2f}")
+    return x + 1
+
+
+@op(
+    "SymInt.__format__",
+    "SymFloat.__format__",
+    "Tensor.__format__",
+    name="numbers-as-text",
+    why="unsupported format string passed to SymFloat.__format__: a message with a number of the model in it",
+    reason="unsupported format string",
+    link="https://github.com/pytorch/pytorch/blob/main/torch/__init__.py",
+    exporters=("dynamo",),
+    tries=lambda b, n: torch.ones(b, n),
+    sizes=((3, 4), (1, 2)),
+    case=_logged,
+    unchanged=lambda x: x * len(f"{3:3d}"),
+)
+def numbers_as_text(original: Callable[..., str], value: object, spec: str) -> str:
+    """The number's expression, or the tensor's shape, in whatever format: no value is known during the export."""
+    return f"<tensor of shape {tuple(value.shape)}>" if isinstance(value, Tensor) else str(value)
+
+
 class _Named(torch.nn.Module):
     """Channels times the weights that are kept under their number."""
 

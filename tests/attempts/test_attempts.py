@@ -70,10 +70,15 @@ class InMethods(nn.Module):
         return len(x) > 1
 
 
-def test_loops_and_branches_in_methods_are_exported_whole(tmp_path: Path) -> None:
-    rows = torch.rand(2, 3, 2)
+class OfRows(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([row.cumsum(0)[-1] for row in x.transpose(0, 1)])
+
+
+@pytest.mark.parametrize("model", [InMethods, OfRows])
+def test_loops_and_branches_in_methods_are_exported_whole(model: type[nn.Module], tmp_path: Path) -> None:
     report = onnxpatch.export(
-        InMethods(), (rows,), tmp_path / "m.onnx", dynamic_shapes=({0: "b", 1: "t"},), exporter="trace"
+        model(), (torch.rand(2, 3, 2),), tmp_path / "m.onnx", dynamic_shapes=({0: "b", 1: "t"},), exporter="trace"
     )
     assert report.ok and not report.bounds and names(report)[-1] == "branches=True"
 

@@ -249,3 +249,20 @@ def test_a_buffer_that_the_trace_writes_is_in_the_file_as_before():
     model = Numbering()
     report = onnxpatch.export(model, (X,), dynamic_shapes=SHAPES, exporter="trace")
     assert report.ok and "count" in report.first_call[0] and int(model.count) == 0
+
+
+class _Averaging(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = nn.Buffer(torch.zeros(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = self.mean * 0.9 + x.mean(0) * 0.1
+        return x - self.mean
+
+
+def test_a_buffer_that_a_forward_assigns_is_the_first_calls() -> None:
+    report = onnxpatch.export(
+        _Averaging(), (X[:, :3],), None, dynamic_shapes=SHAPES, exporter="trace", attempts="asked"
+    )
+    assert report.ok
