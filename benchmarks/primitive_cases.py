@@ -288,7 +288,7 @@ NOT_MEASURED = {
     "groups-by-size": "the multiplications of eager, of windows that are copied",
     "transposed-groups-by-size": "the multiplications of eager, of windows that are copied",
     **dict.fromkeys(["assigned-parts", "falling-ranges"], _ONE_NODE),
-    **dict.fromkeys(["new-tensor-of-sizes", "arrays-of-sizes", "dtypes-of-arrays", "tensors-of-arrays"], _SIZES),
+    **dict.fromkeys(["new-tensor-of-sizes", "arrays-of-sizes"], _SIZES),
     "places-of-int32": "a Cast of the places",
     "convolution-of-one-pixel": "a MatMul in place of a convolution of one pixel",
     "batch-norm-of-chosen-rows": "a Mul and an Add",

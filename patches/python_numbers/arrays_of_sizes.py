@@ -13,13 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onnxpatch import Proof, When, op, patch
+from onnxpatch import Proof, When, patch
 from onnxpatch.formulas.proof_cases import computing
 from onnxpatch.formulas.symbolic import Array, numpy_on_tensors, symbolic
 
-FROZEN = "np.arange(x.shape[1]) keeps the length of the example: a graph has NumPy's arrays as constants"
-LINK = "https://docs.pytorch.org/docs/stable/generated/torch.jit.trace.html"
-_SIZES = (6, 3, 11, 1)
 _NAMES = """
     abs absolute add amax amin arange argsort array asarray broadcast_to ceil clip concatenate copy cos cumprod cumsum
     diag divide dot equal exp expand_dims eye flip floor floor_divide full full_like greater hamming hanning hstack less
@@ -27,7 +24,8 @@ _NAMES = """
     not_equal ones ones_like outer power repeat reshape roll round sin sqrt square squeeze stack subtract sum tanh
     transpose tri tril triu vstack where zeros zeros_like
 """
-
+_MEETING = [f"__{side}{word}__" for word in ("add", "sub", "mul", "truediv") for side in ("", "r")]
+_MAKERS = (torch.from_numpy, torch.tensor, torch.as_tensor, torch.asarray)
 _OF_NUMBERS: dict[str, Callable[..., Any]] = {
     "ceil": lambda x: torch.sym_float(math.ceil(x)),
     "floor": lambda x: torch.sym_float(math.floor(x)),
@@ -43,31 +41,41 @@ def _sized(value: object) -> bool:
     return isinstance(value, Array) or symbolic(value)
 
 
-def _table(x: Tensor) -> Tensor:
-    """Sines of half the length, as many as rows; and attention that sees what is before."""
-    n = x.shape[1]
-    angles = np.arange(n, dtype=np.float32)[:, None] * np.sqrt(np.arange(n // 2 + 1))
-    rows = np.stack([np.sin(angles), np.cos(angles)]).sum(0).astype(np.float32)
-    hidden = np.triu(np.ones((n, n)), k=1).astype("uint8")
-    return (x * torch.from_numpy(rows).sum(1)).expand(n, -1).masked_fill(torch.from_numpy(hidden) == 1, -9)
+def _concerned(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    first = args[0] if args else None
+    if function.__name__ in _MEETING:  # under trace a size is a tensor, and what an array makes with one an array
+        return isinstance(args[1], Tensor) and not symbolic(args[1])
+    if function.__name__ == "dtype":
+        return isinstance(first, np.dtype) or (isinstance(first, type) and issubclass(first, np.generic))
+    return isinstance(first, Array) if function in _MAKERS else _sized((*args, *kwargs.values()))
 
 
-@op(
+@patch(
     *(f"numpy.{name}" for name in _NAMES.split()),
+    *(f"torch._numpy.ndarray.{name}" for name in _MEETING),
+    *(f"torch.{made.__name__}" for made in _MAKERS),
+    "torch._numpy._dtypes.dtype",
     name="arrays-of-sizes",
-    why=FROZEN,
-    reason="broadcast|static shape|no attribute|relative error|shape",
-    link=LINK,
-    calls=lambda function, args, kwargs: _sized((*args, *kwargs.values())),
-    tries=lambda n: torch.randn(1, n),
-    sizes=_SIZES,
-    case=lambda x: torch.cat([x, torch.from_numpy(np.ones((1, x.shape[1] // 2)))], 1),
-    unchanged="fixed sizes",
-    beside=("tensors-of-arrays", "dtypes-of-arrays"),
+    why="np.arange(x.shape[1]) keeps the length of the example: a graph has NumPy's arrays as constants",
+    link="https://docs.pytorch.org/docs/stable/generated/torch.jit.trace.html",
+    when=When(("dynamo", "trace"), calls=_concerned, by_name=True),
+    proof=Proof(
+        lambda: computing(lambda x: torch.cat([x, torch.from_numpy(np.ones((1, x.shape[1] // 2), np.float32))], 1)),
+        lambda: [(torch.randn(1, n),) for n in (6, 3, 11, 1)],
+        fails=("dynamo", "trace"),
+        reason="shape",
+        unchanged="fixed sizes",
+    ),
 )
 def arrays_of_sizes(original: Any, *args: Any, **kwargs: Any) -> object:
-    """Calls torch's function of the same name. A result of no axes is a number."""
+    """Calls torch's function of the same name. A result of no axes is a number, and what meets a tensor is a tensor."""
     name = original.__name__
+    if name in _MEETING:
+        return getattr(args[0].tensor, name)(args[1])
+    if name == "dtype":  # torch's arrays know NumPy's dtypes by name alone
+        return original(np.dtype(args[0]).name)
+    if original in _MAKERS:
+        return args[0].tensor.to(kwargs.get("dtype") or args[0].tensor.dtype)
     # Of numbers alone, the result is no tensor: it may be a size again.
     if name in _OF_NUMBERS and all(isinstance(one, int | float | torch.SymInt | torch.SymFloat) for one in args):
         return _OF_NUMBERS[name](*args)
@@ -79,45 +87,3 @@ def _eye(rows: Any, columns: Any = None, k: Any = 0, dtype: Any = float) -> Any:
     # torch's own writes into a diagonal.
     rows, columns = (numpy_on_tensors.arange(size) for size in (rows, rows if columns is None else columns))
     return (rows[:, None] + k == columns).astype(dtype)
-
-
-@op(
-    "torch._numpy._dtypes.dtype",
-    name="dtypes-of-arrays",
-    why="'getset_descriptor' object has no attribute '_scalar_type': torch's arrays take NumPy's dtypes by name alone",
-    reason="_scalar_type|static shape|broadcast|relative error|shape",
-    link=LINK,
-    tries=lambda n: torch.randn(1, n),
-    sizes=_SIZES,
-    case=_table,
-    fails=("trace",),  # torch.export has them where it reads the source
-    beside=("arrays-of-sizes", "tensors-of-arrays"),
-)
-def dtypes_of_arrays(original: Any, arg: Any) -> Any:
-    """The same dtype, by its name."""
-    of_numpy = isinstance(arg, np.dtype) or (isinstance(arg, type) and issubclass(arg, np.generic))
-    return original(np.dtype(arg).name) if of_numpy else NotImplemented
-
-
-@patch(
-    "torch.from_numpy", "torch.tensor", "torch.as_tensor", "torch.asarray",
-    *(f"torch._numpy.ndarray.__{side}{word}__" for word in ("add", "sub", "mul", "truediv") for side in ("", "r")),
-    name="tensors-of-arrays",
-    why="expected np.ndarray (got ndarray): torch.from_numpy of an array of sizes; the product of one and a tensor",
-    link=LINK,
-    when=When(("dynamo", "trace"), calls=lambda function, args, kwargs: _with_torch(function, *args), by_name=True),
-    proof=Proof(
-        lambda: computing(_table), lambda: [(torch.randn(1, n),) for n in _SIZES], fails=("trace",),
-        reason="ndarray|static shape|broadcast|relative error|shape", beside=("arrays-of-sizes", "dtypes-of-arrays"),
-    ),
-)  # fmt: skip
-def tensors_of_arrays(original: Any, array: Any, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Tensor:
-    """The tensor that the array is, or what it makes of another."""
-    made: Tensor = getattr(array.tensor, original.__name__)(*args) if args else array.tensor
-    return made if dtype is None else made.to(dtype)
-
-
-def _with_torch(function: Any, array: object = None, *others: object) -> bool:
-    # Under trace a size is a tensor, and the result with one an array.
-    data = isinstance(others[0], Tensor) and not symbolic(others[0]) if others else "__" not in function.__name__
-    return isinstance(array, Array) and data

@@ -16,7 +16,15 @@ class Made(nn.Module):
         first = x[:, : int(np.ceil(n / 3))].cumsum(1) / np.sqrt(n)
         order = np.argsort(np.abs(np.arange(n) - n // 2), kind="stable")
         longest = x.new_ones(int(np.maximum(n, 4))) * np.array([n, 2]).sum()
-        return first, x[:, torch.from_numpy(order)] @ torch.from_numpy(np.eye(n, dtype=np.float32)), longest
+        angles = np.arange(n, dtype=np.float32)[:, None] * np.sqrt(np.arange(n // 2 + 1))
+        rows = torch.from_numpy(np.stack([np.sin(angles), np.cos(angles)]).sum(0).astype(np.float32)).sum(1)
+        hidden = torch.as_tensor(np.triu(np.ones((2, n)), k=1).astype("uint8"), dtype=torch.bool)
+        return (
+            first,
+            (rows * x).masked_fill(hidden, -9),
+            x[:, torch.from_numpy(order)] @ torch.from_numpy(np.eye(n, dtype=np.float32)),
+            longest,
+        )
 
 
 @pytest.mark.parametrize("exporter", ["trace", pytest.param("dynamo", marks=pytest.mark.slow)])
