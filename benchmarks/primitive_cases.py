@@ -334,6 +334,8 @@ NOT_MEASURED = {
         _ROUTE,
     ),
     "pdist": "a square of distances, of which eager has half",
+    "filled-diagonal": "a comparison of rows and columns, and a Where",
+    "triu-indices": "a comparison of rows and columns, and a NonZero",
     "combinations": "a grid of all choices in any order: r! times as many as eager returns",
     "ctc-loss": "one round for each step, as in eager",
     "fractional-max-pooling": "one gather for each axis, of as many elements as the windows have",

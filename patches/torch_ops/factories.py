@@ -168,6 +168,58 @@ def eye(n: Any, m: Any = None, **kwargs: Any) -> Tensor:
     return (rows[:, None] == columns).to(kwargs.get("dtype") or torch.get_default_dtype())
 
 
+def _emptied(x: Tensor) -> tuple[Tensor, Tensor]:
+    scores = x @ x.transpose(0, 1)
+    return scores.fill_diagonal_(-9.0).softmax(1), (x > 0).fill_diagonal_(True)
+
+
+@op(
+    "Tensor.fill_diagonal_",
+    name="filled-diagonal",
+    why=f"{missing('aten::fill_diagonal')}; under dynamo its rows are those of the example",
+    reason="fill_diagonal|static shape",
+    tries=lambda n, m: torch.randn(n, m),
+    sizes=((4, 5), (1, 3), (7, 2)),
+    case=_emptied,
+)
+def filled_diagonal(input: Tensor, fill_value: Any, wrap: bool = False) -> Tensor:
+    """A matrix, itself written, with one value where row and column are the same."""
+    if input.dim() != 2 or wrap:
+        return NotImplemented
+    places = eye(*input.shape, dtype=torch.bool, device=input.device)
+    if input.dtype == torch.bool:
+        return input.logical_or_(places) if fill_value else input.logical_and_(~places)
+    return input.masked_fill_(places, fill_value)
+
+
+def _corners(x: Tensor) -> tuple[Tensor, Tensor]:
+    rows, columns = x.shape
+    return torch.triu_indices(rows, rows, 1) + rows, x[tuple(torch.tril_indices(rows, columns, -1))]
+
+
+@op(
+    "triu_indices",
+    "tril_indices",
+    why=f"{missing('aten::triu_indices')}; under dynamo their number is that of the example",
+    reason="tri._indices|static shape",
+    tries=lambda n, m: torch.randn(n, m),
+    sizes=((4, 5), (2, 3), (7, 3)),
+    case=_corners,
+)
+def triangle_indices(
+    original: Callable[..., Tensor],
+    row: Any,
+    col: Any,
+    offset: int = 0,
+    *,
+    dtype: torch.dtype = torch.int64,
+    **more: Any,
+) -> Tensor:
+    """Rows and columns of the places on one side of a diagonal."""
+    ahead = torch.arange(col, device=more.get("device")) - torch.arange(row, device=more.get("device"))[:, None]
+    return (ahead >= offset if original is torch.triu_indices else ahead <= offset).nonzero().T.to(dtype)
+
+
 def _filled(x: Tensor) -> Tensor:
     ids = torch.full((x.shape[0], 1), 2)
     counts = torch.full((x.shape[0], 2), x.shape[1])
