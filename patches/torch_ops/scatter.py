@@ -123,11 +123,11 @@ def index_add(original: Callable[..., Tensor], input: Tensor, **given: Any) -> T
     if "index_put" not in original.__name__:
         return _added(input, **given)
     if given.get("accumulate"):
-        given["indices"] = [place for one in given["indices"] for place in _places(one)]
+        given["indices"] = [place for one in given["indices"] for place in _places_of(one)]
     return _placed(input, **given)
 
 
-def _places(index: Any) -> tuple[Any, ...]:
+def _places_of(index: Any) -> tuple[Any, ...]:
     """Of a mask one index for each of its axes."""
     return index.nonzero().unbind(1) if index is not None and index.dtype == torch.bool else (index,)
 
