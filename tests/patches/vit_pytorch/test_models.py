@@ -24,9 +24,8 @@ QUICK = {
     "vit": ("trace",),
     "simple_vit_1d": ("trace",),
 }
-# Refused, for a reason that the kit cannot cure; listed with it in benchmarks/results/coverage_vit_pytorch.md.
+# Refused (nested tensors), listed with the reason in benchmarks/results/coverage_vit_pytorch.md.
 REFUSED = {
-    "na_vit": EXPORTERS,
     "na_vit_nested": EXPORTERS,
     "na_vit_nested_3d": EXPORTERS,
 }
