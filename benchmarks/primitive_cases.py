@@ -334,6 +334,7 @@ NOT_MEASURED = {
         _ROUTE,
     ),
     "pdist": "a square of distances, of which eager has half",
+    "distributions-not-validated": "fewer nodes: checks that are left out",
     "filled-diagonal": "a comparison of rows and columns, and a Where",
     "triu-indices": "a comparison of rows and columns, and a NonZero",
     "combinations": "a grid of all choices in any order: r! times as many as eager returns",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import gc
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
+from torch.distributions import Categorical, Distribution, Normal
 from torch.utils.checkpoint import checkpoint
 
 from onnxpatch import Proof, op
@@ -48,6 +49,27 @@ def asserted_data(tensor: Tensor) -> bool:
     """Answers as the `assert` expects it, or past an `if` that only tells or raises: the graph does neither."""
     frame = deciding_frame(1)
     return next(iter(_answers(frame)), NotImplemented) if frame is not None else NotImplemented
+
+
+def _drawn_from(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    normal, choice = Normal(x, y.abs() + 0.1), Categorical(logits=x)
+    return normal.log_prob(y), choice.entropy(), choice.log_prob(y.argmax(-1))
+
+
+@op(
+    "torch.distributions.Distribution.__init__",
+    name="distributions-not-validated",
+    why="Could not guard on data-dependent expression Eq(u0, 1): a distribution raises for parameters out of its range",
+    reason="data-dependent",
+    link="https://docs.pytorch.org/docs/stable/distributions.html",
+    exporters=("dynamo",),
+    tries=lambda b, n: (torch.randn(b, n), torch.randn(b, n)),
+    sizes=((2, 5), (3, 9), (1, 2)),
+    case=_drawn_from,
+)
+def not_validated(original: Callable[..., None], self: Distribution, *shapes: object, **named: object) -> None:
+    """Makes the distribution without the checks of its parameters and samples, which the graph does not make."""
+    original(self, *shapes[:2], **{**named, "validate_args": False})
 
 
 @at_line
