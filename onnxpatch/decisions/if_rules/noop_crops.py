@@ -4,8 +4,13 @@
         x = x[:, :n]          if padded_w != w:
                                   x = x[..., : 2 * w]
 
+    x = F.pad(x, (0, more))
+    if more > 0:
+        x = x[..., :w]
+
 Python's slices end where the tensor does, so the first crop may be done at every size. Of the second the example tells:
-where its sizes are equal, it must be no longer than what the crop keeps.
+where its sizes are equal, it must be no longer than what the crop keeps. Of the third the sizes tell: it is longer by
+`more` than what is kept.
 """
 
 from __future__ import annotations
@@ -17,6 +22,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+import torch
+
 from onnxpatch.decisions.if_rules.source import (
     CodeComparison,
     Lines,
@@ -26,10 +33,11 @@ from onnxpatch.decisions.if_rules.source import (
     ifs,
     is_identity,
     is_number,
+    is_plain,
     parts_of,
     value_in,
 )
-from onnxpatch.formulas.symbolic import example_of
+from onnxpatch.formulas.symbolic import example_of, same_size
 
 _HOLDS: dict[str, Callable[[Any, Any], bool]] = {"!=": operator.ne, "<": operator.lt, ">": operator.gt}
 
@@ -127,7 +135,20 @@ def _caps(tree: ast.AST) -> Iterator[tuple[Lines, None]]:
 
 def crops_back(frame: FrameType) -> bool:
     """Whether `frame` is evaluating the test of an `if` that crops, and that cuts nothing off where sizes are equal."""
-    return any(_cuts_nothing(crop, compared, frame) for crop, compared in _crops_by_sizes(frame)[-1:])
+    return any(
+        _cuts_nothing(crop, compared, frame) if alike else _undoes(crop, compared, frame)
+        for crop, compared, alike in _crops_by_sizes(frame)[-1:]
+    )
+
+
+def _undoes(crop: _Crop, compared: list[CodeComparison], frame: FrameType) -> bool:
+    """Whether each axis is longer than what is kept of it by a number that the test compares with 0."""
+    source, more = value_in(crop.source, frame), [value_in(one.left, frame) for one in compared]
+    bounds = [(axis, value_in(bound, frame)) for axis, _, bound in crop.cut if bound is not None]
+    sizes = (int, torch.SymInt, torch.Tensor)
+    if not isinstance(source, torch.Tensor) or not all(isinstance(n, sizes) for n in (*more, *dict(bounds).values())):
+        return False
+    return all(any(same_size(source.shape[axis], most + one) for one in more) for axis, most in bounds)
 
 
 def _cuts_nothing(crop: _Crop, compared: list[CodeComparison], frame: FrameType) -> bool:
@@ -151,31 +172,37 @@ def _is_within(source: Any, crop: _Crop, frame: FrameType) -> bool:
 
 
 @at_line
-def _crops_by_sizes(tree: ast.AST) -> Iterator[tuple[Lines, tuple[_Crop, list[CodeComparison]]]]:
+def _crops_by_sizes(tree: ast.AST) -> Iterator[tuple[Lines, tuple[_Crop, list[CodeComparison], bool]]]:
     for node, _ in ifs(tree):
         compared, crop = _compared_sizes(node.test), _crop_of_each(node.body) or crop_of(node.body)
         if not compared or crop is None or not crop.to_sizes:
             continue
-        sides = {ast.unparse(side) for one in compared for side in (one.left, one.right)}
         bounds = [bound for _, _, bound in crop.cut if bound is not None]
+        if any(is_number(one.right, 0) for one in compared):
+            if not crop.each and all(is_plain(bound, ast.Attribute, ast.Subscript) for bound in bounds):
+                yield node.test, (crop, compared, False)
+            continue
+        sides = {ast.unparse(side) for one in compared for side in one.sides}
         # What is kept is computed from a size that the test compares: otherwise the one says nothing about the other.
         if all(sides & {ast.unparse(part) for part in ast.walk(bound)} for bound in bounds):
-            yield node.test, (crop, compared)
+            yield node.test, (crop, compared, True)
 
 
 def _compared_sizes(test: ast.expr) -> list[CodeComparison]:
-    """The comparisons in `a != b or c < d`; nothing for any other test."""
+    """The comparisons in `a != b or c < d or e > 0`; nothing for any other test."""
     found = []
     for part in parts_of(test, ast.Or):
         one = comparison(part)
-        if one is None or one.sign not in _HOLDS or not (_is_size(one.left) and _is_size(one.right)):
+        if one is None or one.sign not in _HOLDS or not _is_size(one.left):
+            return []
+        if not _is_size(one.right) and (not is_number(one.right, 0) or one.sign == "<"):
             return []
         found.append(one)
     return found
 
 
 def _is_size(side: ast.expr) -> bool:
-    """`n`, `self.n` or `x.shape[i]`."""
+    """`n`, `self.n`, `x.shape[i]` or `pads[i]`."""
     if isinstance(side, ast.Subscript):
-        return isinstance(side.value, ast.Attribute) and side.value.attr == "shape"
+        return is_plain(side, ast.Subscript) or (isinstance(side.value, ast.Attribute) and side.value.attr == "shape")
     return isinstance(side, ast.Name) or (isinstance(side, ast.Attribute) and isinstance(side.value, ast.Name))

@@ -44,6 +44,24 @@ class Tokens(nn.Module):
         return x * 2
 
 
+class Cropped(nn.Module):
+    """Padded always, in a method, and cropped where there was something to pad, as Swin V2 and MaskFormer have it."""
+
+    def padded(self, x: Tensor, height: int, width: int) -> tuple[Tensor, tuple[int, ...]]:
+        amounts = (0, (4 - width % 4) % 4, 0, (4 - height % 4) % 4)
+        return F.pad(x, amounts), amounts
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, channels, height, width = x.shape
+        x, amounts = self.padded(x, height, width)
+        rows, columns = x.shape[2:]
+        x = x.view(batch, channels, rows // 4, 4, columns // 4, 4).softmax(3).reshape(batch, channels, rows, columns)
+        was_padded = amounts[1] > 0 or amounts[3] > 0
+        if was_padded:
+            x = x[:, :, :height, :width].contiguous()
+        return x * 2
+
+
 class Enlarged(nn.Module):
     """Padded to whole blocks, enlarged, and cropped to twice the size, where it was padded."""
 
@@ -150,7 +168,7 @@ class Blocks(nn.Module):
         return x
 
 
-MODELS = (Windows, Tokens, Enlarged, Skipped, Last, Local, Projected, Merged, Blocks)
+MODELS = (Windows, Tokens, Cropped, Enlarged, Skipped, Last, Local, Projected, Merged, Blocks)
 ONE_AXIS = (Last, Local, Projected, Blocks)
 
 
@@ -181,6 +199,16 @@ class Shorter(nn.Module):
         return x * 2
 
 
+class ShorterKept(nn.Module):
+    """The first rows, where a number of them was asked for: 0 leaves all."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        wanted = x.shape[1] // 4
+        if wanted > 0:
+            x = x[:, :wanted]
+        return x * 2
+
+
 class ShorterReturned(nn.Module):
     """The same, returned from a function of its own."""
 
@@ -193,7 +221,7 @@ class ShorterReturned(nn.Module):
         return x
 
 
-@pytest.mark.parametrize(("model", "rows"), [(Shorter, 8), (Shorter, 5), (ShorterReturned, 8)])
+@pytest.mark.parametrize(("model", "rows"), [(Shorter, 8), (Shorter, 5), (ShorterReturned, 8), (ShorterKept, 8)])
 def test_an_amount_that_may_be_negative_stays_a_branch(model, rows):
     shapes, data = ({1: "rows"},), [(torch.randn(1, n, 3),) for n in (rows, 3, 8, 11)]
     assert onnxpatch.export(model().eval(), data[0], exporter="trace", dynamic_shapes=shapes, data=data).ok
