@@ -94,7 +94,9 @@ class Bindings:
         self.attributes = [dict(vars(module)) for module in self.modules]
         self._buffers = [dict(module._buffers) for module in self.modules]
         # The dicts themselves, with the order of their keys: state_dict() shows it.
-        self._put_back = containers_held([held for one in self.modules for held in (vars(one), one._buffers)])
+        self._put_back = containers_held(
+            [held for one in self.modules for held in (vars(one), one._buffers, one._modules)]
+        )
 
     def changes(self) -> dict[Key, Any]:
         """Every attribute and buffer that was assigned since, with its value now."""

@@ -25,7 +25,6 @@ _NAMES = """
     transpose tri tril triu vstack where zeros zeros_like
 """
 _MEETING = [f"__{side}{word}__" for word in ("add", "sub", "mul", "truediv") for side in ("", "r")]
-_MAKERS = (torch.from_numpy, torch.tensor, torch.as_tensor, torch.asarray)
 _OF_NUMBERS: dict[str, Callable[..., Any]] = {
     "ceil": lambda x: torch.sym_float(math.ceil(x)),
     "floor": lambda x: torch.sym_float(math.floor(x)),
@@ -47,13 +46,13 @@ def _concerned(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return isinstance(args[1], Tensor) and not symbolic(args[1])
     if function.__name__ == "dtype":
         return isinstance(first, np.dtype) or (isinstance(first, type) and issubclass(first, np.generic))
-    return isinstance(first, Array) if function in _MAKERS else _sized((*args, *kwargs.values()))
+    return _sized((*args, *kwargs.values()))
 
 
 @patch(
     *(f"numpy.{name}" for name in _NAMES.split()),
     *(f"torch._numpy.ndarray.{name}" for name in _MEETING),
-    *(f"torch.{made.__name__}" for made in _MAKERS),
+    "torch.from_numpy",
     "torch._numpy._dtypes.dtype",
     name="arrays-of-sizes",
     why="np.arange(x.shape[1]) keeps the length of the example: a graph has NumPy's arrays as constants",
@@ -74,8 +73,8 @@ def arrays_of_sizes(original: Any, *args: Any, **kwargs: Any) -> object:
         return getattr(args[0].tensor, name)(args[1])
     if name == "dtype":  # torch's arrays know NumPy's dtypes by name alone
         return original(np.dtype(args[0]).name)
-    if original in _MAKERS:
-        return args[0].tensor.to(kwargs.get("dtype") or args[0].tensor.dtype)
+    if name == "from_numpy":
+        return args[0].tensor
     # Of numbers alone, the result is no tensor: it may be a size again.
     if name in _OF_NUMBERS and all(isinstance(one, int | float | torch.SymInt | torch.SymFloat) for one in args):
         return _OF_NUMBERS[name](*args)

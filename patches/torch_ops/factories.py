@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onnxpatch import missing, op, untraced
 from onnxpatch.formulas.proof_cases import pairs
-from onnxpatch.formulas.symbolic import as_float, as_tensor, symbolic
+from onnxpatch.formulas.symbolic import Array, as_float, as_tensor, symbolic
 
 
 def _sizes(x: Tensor) -> Tensor:
@@ -61,12 +61,14 @@ op(
 def _holds_size(data: object) -> bool:
     if isinstance(data, list | tuple):
         return any(_holds_size(inner) for inner in data)
-    return symbolic(data)
+    return symbolic(data) or isinstance(data, Array)
 
 
 def _dtype_of(data: object) -> torch.dtype:
     if isinstance(data, list | tuple):
         return functools.reduce(torch.promote_types, map(_dtype_of, data))
+    if isinstance(data, Array):
+        return data.tensor.dtype
     if isinstance(data, Tensor):
         # In eager, a number computed from sizes is a Python float.
         return torch.get_default_dtype() if data.dtype.is_floating_point else data.dtype
@@ -77,6 +79,7 @@ def _dtype_of(data: object) -> torch.dtype:
 def _stacked(data: Any, dtype: torch.dtype, device: Any) -> Tensor:
     if isinstance(data, list | tuple):
         return torch.stack([_stacked(inner, dtype, device) for inner in data])
+    data = data.tensor if isinstance(data, Array) else data
     return as_tensor(data, dtype, device)
 
 

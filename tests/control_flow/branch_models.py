@@ -319,3 +319,19 @@ class patched_inside_an_if(nn.Module):
         if x.shape[1] % 2 == 0:
             return x.median(1).values + x.quantile(0.3, 1)
         return x.mean(1)
+
+
+# The short one last: eager stays as that leaves it.
+@right(up(2, 9), up(2, 12), up(2, 4), dynamic=({1: "n"},))
+class exchanged_layer(nn.Module):
+    """A short input exchanges a layer for one with another signature, as BigBird's sparse attention does."""
+
+    def __init__(self):
+        super().__init__()
+        self.kind, self.layer = "two", nn.Bilinear(1, 1, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kind == "two" and x.shape[1] <= 6:
+            self.kind, self.layer = "one", nn.Softmax(1)
+        x = x[..., None]
+        return self.layer(x) if self.kind == "one" else self.layer(x, x).sum(2, keepdim=True)
