@@ -81,20 +81,18 @@ def multi_head_attention_forward(
         # 0 is added to the scores of the new key: every query sees it.
         mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1))
     q, k, v = (t.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for t in (q, k, v))
-    output = attend(q, k, v, mask, None).permute(2, 0, 1, 3).flatten(2)
-    output = torch.nn.functional.linear(output, out_proj_weight, out_proj_bias)
-    output = output.squeeze(1) if single else output
-    if not need_weights:
-        return output, None
-    found = _weights(q, k, mask, math.sqrt(embed_dim_to_check // num_heads), average_attn_weights)
-    return output, found.squeeze(0) if single else found
+    found = _weights(q, k, mask, math.sqrt(embed_dim_to_check // num_heads)) if need_weights else None
+    # With its weights torch gives NaN for a query that may attend to no key, without them zeros.
+    heads = attend(q, k, v, mask, None) if found is None else torch.matmul(found, v)
+    output = torch.nn.functional.linear(heads.permute(2, 0, 1, 3).flatten(2), out_proj_weight, out_proj_bias)
+    found = found.mean(1) if found is not None and average_attn_weights else found
+    return (output.squeeze(1), None if found is None else found.squeeze(0)) if single else (output, found)
 
 
-def _weights(query: Tensor, key: Tensor, mask: Tensor | None, divisor: float, average: bool) -> Tensor:
-    """How much of each key a query attends to, of each head or of all."""
+def _weights(query: Tensor, key: Tensor, mask: Tensor | None, divisor: float) -> Tensor:
+    """How much of each key a query attends to, in each head."""
     scores = torch.matmul(query, key.transpose(-1, -2)) / divisor
-    found = torch.softmax(scores if mask is None else scores + mask, -1)
-    return found.mean(1) if average else found
+    return torch.softmax(scores if mask is None else scores + mask, -1)
 
 
 def _projected(inputs: Iterable[Tensor], weights: Any, biases: Tensor | None, single: bool) -> Iterator[Tensor]:

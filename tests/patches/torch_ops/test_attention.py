@@ -30,3 +30,13 @@ def test_a_mask_is_kept_where_the_flag_depends_on_a_size():
     given = [inputs(4, 6), inputs(1, 9), inputs(3, 5)]
     report = onnxpatch.export(Step().eval(), inputs(1, 7), exporter="trace", dynamic_shapes=axes, data=given)
     assert report.ok
+
+
+def test_a_row_of_padding_alone_is_nan_beside_its_weights() -> None:
+    x, padding = torch.randn(2, 3, 4), torch.tensor([[False, True, True], [True, True, True]])
+    attention = torch.nn.MultiheadAttention(4, 2, batch_first=True).eval()
+    assert attention(x, x, x, key_padding_mask=padding)[0][1].isnan().all()
+    report = onnxpatch.export(
+        attention, (x, x, x), None, kwargs={"key_padding_mask": padding}, exporter="trace", attempts="asked"
+    )
+    assert report.ok
