@@ -54,10 +54,9 @@ def _is_text(node: ast.AST) -> TypeGuard[ast.Expr]:
 
 
 def public(trees: dict[str, ast.Module], kind: type[ast.ClassDef] | type[ast.FunctionDef]) -> list[str]:
-    """The public names of a kind at the top of the modules."""
-    return [
-        node.name for tree in trees.values() for node in tree.body if isinstance(node, kind) and node.name[0] != "_"
-    ]
+    """The public names of a kind at the top of the modules; the overloads of one function are one."""
+    nodes = (node for tree in trees.values() for node in tree.body if isinstance(node, kind) and node.name[0] != "_")
+    return [node.name for node in nodes if "overload" not in map(ast.unparse, node.decorator_list)]
 
 
 def rows(tree: ast.Module) -> int:

@@ -175,17 +175,20 @@ def _is_within(source: Any, crop: _Crop, frame: FrameType) -> bool:
 def _crops_by_sizes(tree: ast.AST) -> Iterator[tuple[Lines, tuple[_Crop, list[CodeComparison], bool]]]:
     for node, _ in ifs(tree):
         compared, crop = _compared_sizes(node.test), _crop_of_each(node.body) or crop_of(node.body)
-        if not compared or crop is None or not crop.to_sizes:
-            continue
-        bounds = [bound for _, _, bound in crop.cut if bound is not None]
-        if any(is_number(one.right, 0) for one in compared):
-            if not crop.each and all(is_plain(bound, ast.Attribute, ast.Subscript) for bound in bounds):
-                yield node.test, (crop, compared, False)
-            continue
-        sides = {ast.unparse(side) for one in compared for side in one.sides}
-        # What is kept is computed from a size that the test compares: otherwise the one says nothing about the other.
-        if all(sides & {ast.unparse(part) for part in ast.walk(bound)} for bound in bounds):
-            yield node.test, (crop, compared, True)
+        if compared and crop is not None and crop.to_sizes:
+            by_numbers = any(is_number(one.right, 0) for one in compared)
+            if _is_read_again(crop) if by_numbers else _is_related(crop, compared):
+                yield node.test, (crop, compared, not by_numbers)
+
+
+def _is_read_again(crop: _Crop) -> bool:
+    return not crop.each and all(b is not None and is_plain(b, ast.Attribute, ast.Subscript) for _, _, b in crop.cut)
+
+
+def _is_related(crop: _Crop, compared: list[CodeComparison]) -> bool:
+    """Whether what is kept is computed from a size that the test compares: else one says nothing about the other."""
+    sides = {ast.unparse(side) for one in compared for side in one.sides}
+    return all(b is None or sides & {ast.unparse(part) for part in ast.walk(b)} for _, _, b in crop.cut)
 
 
 def _compared_sizes(test: ast.expr) -> list[CodeComparison]:
