@@ -1,7 +1,7 @@
 """Rows of dynamic length in blocks of one width, and what is computed along them: products, log-sums, maxima so far.
 
-A scan of any associative operation combines each entry with the one 1, 2, 4, ... places before it. Blocks of 128
-entries take seven steps. The results of the blocks form a shorter row, which is scanned in the same way.
+A scan of any associative operation combines each entry with the one 1, 2, 4, ... places before it. Blocks of 32
+entries take five steps. The results of the blocks form a shorter row, which is scanned in the same way.
 
 Blocks are written as ONNX nodes with a result of known shape: for torch code, torch.export would reason about every
 size that is divided and cut, which takes minutes.
@@ -22,9 +22,9 @@ from onnxpatch.formulas.nodes import Recipe, Value, Writer
 # As the end of a Slice: up to the last entry, whatever the length is.
 _END = torch.iinfo(torch.int64).max
 # log2 of it is the number of steps: longer blocks take more of them, shorter ones more levels.
-_BLOCK = 128
-# Levels for a dynamic length: enough for 128 ** 4 entries, more than fit into memory.
-_LEVELS = 4
+_BLOCK = 32
+# Levels for a dynamic length: enough for 32 ** 6 entries, more than fit into memory.
+_LEVELS = 6
 State = tuple[Tensor, ...]
 
 
@@ -230,21 +230,24 @@ def _log_sum(before: State, after: State) -> State:
 
 def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """torch.cummax: the largest entry so far and its index, the last one of equal entries."""
-    places = torch.arange(x.shape[dim], device=x.device)
-    shape = [1] * x.dim()
-    shape[dim] = -1
+    last = x.dim() - 1
+    x = x.transpose(dim, last)
     least = -torch.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
-    # The index travels with the entry, so one scan finds both.
-    state = x, places.reshape(shape).expand_as(x)
-    largest, found = scanned(_Scan(_later_of_equal, (least, -1)), state, dim)
-    return largest, found
+    nan, known = torch.isnan(x), x
+    if x.is_floating_point():
+        # A NaN stays the largest from where it is: behind it only others like it count.
+        behind = nan.to(torch.float32).cumsum(-1) > 0
+        known = torch.where(behind, torch.where(nan, torch.inf, -torch.inf).to(x.dtype), x)
+    (largest,) = scanned(_Scan(_larger, (least,)), (known,), -1)
+    # The last entry so far that is no smaller than all before it.
+    places = torch.arange(x.shape[-1], dtype=torch.int32, device=x.device)
+    (found,) = scanned(_Scan(_larger, (-1,)), (torch.where(known >= largest, places, torch.full_like(places, -1)),), -1)
+    largest = torch.where(behind, torch.nan, largest) if x.is_floating_point() else largest
+    return largest.transpose(dim, last), found.to(torch.int64).transpose(dim, last)
 
 
-def _later_of_equal(before: State, after: State) -> State:
-    # >= and not >: of equal entries torch.cummax gives the last. A NaN stays the largest from where it is.
-    later = after[0] >= before[0]
-    later = later | torch.isnan(after[0]) if after[0].is_floating_point() else later
-    return tuple(torch.where(later, new, old) for old, new in zip(before, after, strict=True))
+def _larger(before: State, after: State) -> State:
+    return (torch.maximum(before[0], after[0]),)
 
 
 _PRODUCT = _Scan(lambda before, after: (before[0] * after[0],), (1.0,))
