@@ -81,18 +81,24 @@ def multi_head_attention_forward(
         # 0 is added to the scores of the new key: every query sees it.
         mask = None if mask is None else torch.nn.functional.pad(mask, (0, 1))
     q, k, v = (t.unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3) for t in (q, k, v))
-    found = _weights(q, k, mask, math.sqrt(embed_dim_to_check // num_heads)) if need_weights else None
-    # With its weights torch gives NaN for a query that may attend to no key, without them zeros.
-    heads = attend(q, k, v, mask, None) if found is None else torch.matmul(found, v)
+    divisor = math.sqrt(embed_dim_to_check // num_heads) if need_weights else None
+    heads, found = _attended(q, k, v, mask, divisor, average_attn_weights)
     output = torch.nn.functional.linear(heads.permute(2, 0, 1, 3).flatten(2), out_proj_weight, out_proj_bias)
-    found = found.mean(1) if found is not None and average_attn_weights else found
     return (output.squeeze(1), None if found is None else found.squeeze(0)) if single else (output, found)
 
 
-def _weights(query: Tensor, key: Tensor, mask: Tensor | None, divisor: float) -> Tensor:
-    """How much of each key a query attends to, in each head."""
+def _attended(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, divisor: float | None, average: bool
+) -> tuple[Tensor, Tensor | None]:
+    """The values attended to, and how much of each key: of all heads or of each; None where `divisor` is.
+
+    With its weights torch gives NaN for a query that may attend to no key, without them zeros.
+    """
+    if divisor is None:
+        return attend(query, key, value, mask, None), None
     scores = torch.matmul(query, key.transpose(-1, -2)) / divisor
-    return torch.softmax(scores if mask is None else scores + mask, -1)
+    weights = torch.softmax(scores if mask is None else scores + mask, -1)
+    return torch.matmul(weights, value), weights.mean(1) if average else weights
 
 
 def _projected(inputs: Iterable[Tensor], weights: Any, biases: Tensor | None, single: bool) -> Iterator[Tensor]:
