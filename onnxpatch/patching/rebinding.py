@@ -167,12 +167,17 @@ def _owner(path: str) -> Any:
 
 
 def _wrap(original: Callable[..., object], lookup: Lookup) -> Callable[..., Any]:
-    call = getattr(original, "__func__", original)  # of a classmethod, which a subclass may be bound to
+    unbound = getattr(original, "__func__", original)
+    owner = getattr(original, "__self__", None)
 
     @functools.wraps(original)
     def substitute(*args: object, **kwargs: object) -> object:
         found = lookup(original, args, kwargs)
-        return call(*args, **kwargs) if found is NotImplemented else found
+        if found is not NotImplemented:
+            return found
+        # In its class, a classmethod gets that class or a subclass; by a name of its own (`f = A.apply`) it has one.
+        given = isinstance(owner, type) and bool(args) and isinstance(args[0], type) and issubclass(args[0], owner)
+        return (unbound if given else original)(*args, **kwargs)
 
     for name in _WITH_FUNCTIONS:
         if hasattr(original, name):
