@@ -17,7 +17,6 @@ ROOT = Path(__file__).parents[1]
 PROMISES = {
     "scripted_einops_vit.py": ["plain:    refused: symbolic for __getitem__", "with kit: (1, 3, 64, 40)"],
     "vit_any_size.py": [
-        "vit.onnx: right at 16 of 16 (",
         "right at 16 of 16 (",
         "(3, 3, 24, 80): largest difference",
     ],
