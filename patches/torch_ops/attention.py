@@ -215,9 +215,9 @@ def create_block_mask(original: object, mask_mod: Mod, *args: object, **kwargs: 
     case=lambda x, y: _ATEN._softmax_backward_data(x, y, 1, torch.float32),
 )
 def softmax_backward(grad_output: Tensor, output: Tensor, dim: int = -1, input_dtype: Any = None) -> Tensor:
-    """The slope of a softmax, from its result."""
+    """The slope of a softmax, from its result. The CPU does not look at input_dtype."""
     part = grad_output * output
-    return (part - output * part.sum(dim, keepdim=True)).to(output.dtype if input_dtype is None else input_dtype)
+    return part - output * part.sum(dim, keepdim=True)
 
 
 @op(

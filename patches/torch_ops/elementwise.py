@@ -213,7 +213,7 @@ def _hypotenuses(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     found = torch.hypot(x, y)
     return (
         found,
-        torch.where(found > 1e-20, 0, found) * 1e20,
+        torch.where(found > 1e-20, 0, found).float() * 1e20,
         torch.where(found < 1e9, found, 0),
         x.clone().hypot_(y[:1]),
     )

@@ -265,7 +265,8 @@ def _exponents(b: int, n: int) -> tuple[Tensor, Tensor]:
 @op("ldexp", why=untraced("aten::ldexp"), tries=_exponents)
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """x 2**y, in three factors: a power alone may be infinite, or 0, where the product is not."""
-    dtype = torch.promote_types(input.dtype, floats(other).dtype)
+    both = torch.promote_types(input.dtype, other.dtype)
+    dtype = both if both.is_floating_point else torch.get_default_dtype()
     wide, most = (torch.float64, 2200) if dtype == torch.float64 else (torch.float32, 300)
     power = other.to(wide).clamp(-most, most)
     third = torch.round(power / 3)
