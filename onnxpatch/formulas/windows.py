@@ -22,8 +22,9 @@ def is_static(*sizes: object) -> bool:
 
 
 def on_each_axis(value: object, rank: int) -> list[Any]:
-    """The sizes, steps or pads of a window over `rank` axes, of which one number stands for all."""
-    return list(value) if isinstance(value, tuple | list) else [value] * rank
+    """The sizes, steps or pads of a window over `rank` axes, of which one number, `n` or `[n]`, stands for all."""
+    given = list(value) if isinstance(value, tuple | list) else [value]
+    return given * rank if len(given) == 1 else given
 
 
 def windows_over(size: int, window: int) -> int:

@@ -8,7 +8,7 @@ mean or the maximum of the axis is taken.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -138,20 +138,19 @@ def max_pool(
 def _same(weight: Tensor, dilation: Any) -> list[int] | None:
     """What keeps the size: the operator's own form takes no dilation. An odd zero stands behind, as in torch."""
     kernel = [fixed_size(weight, axis) for axis in range(2, weight.dim())]
-    steps = [dilation] * len(kernel) if isinstance(dilation, int) else list(dilation) * (len(kernel) // len(dilation))
     if None in kernel:
         return None
+    steps = on_each_axis(dilation, len(kernel))
     spans = [step * (size - 1) for size, step in zip(kernel, steps, strict=True) if size is not None]
     return [side for span in reversed(spans) for side in (span // 2, span - span // 2)]
 
 
 def _pads(padding: object, axes: int) -> list[Any] | None:
     """The argument of `functional.pad`, last axis first; None for plain numbers and for "same" or "valid"."""
-    each: Sequence[Any] = padding if isinstance(padding, tuple | list | torch.Size) else [padding]
+    each = on_each_axis(padding, axes)
     if not any(map(symbolic, each)):
         return None
-    # One number stands for all axes; each axis is padded by it on both sides.
-    each = list(each) * axes if len(each) == 1 else list(each)
+    # Each axis is padded by its number on both sides.
     return [size for size in reversed(each) for _ in range(2)]
 
 
