@@ -19,6 +19,7 @@ import copy
 import functools
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -196,12 +197,28 @@ _BY_NAME: Mapping[str, Callable[..., Any]] = {
 _FORMS = {getattr(home, name): form for home in (torch, torch.Tensor) for name, form in _BY_NAME.items()}
 
 
+class _NanLeftOut(TorchFunctionMode):
+    """A mode in which the largest or the smallest is searched among the numbers that are not NaN."""
+
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        worst = _EXTREMES.get(func)
+        if worst is not None and args and args[0].is_floating_point():
+            args = (args[0].masked_fill(args[0].isnan(), worst), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
+_WORST = dict.fromkeys(("max", "amax", "argmax", "topk"), -math.inf) | dict.fromkeys(
+    ("min", "amin", "argmin"), math.inf
+)
+_EXTREMES = {getattr(home, name): worst for home in (torch, torch.Tensor) for name, worst in _WORST.items()}
+
 _ROUNDING = 1e-6
 _ROUNDED = "PyTorch's own output changes as much when its inputs change by one rounding"
 _DOUBLE = "PyTorch in float64 differs from float32 as much: float32 does not determine this answer"
 _WEIGHTS = "PyTorch's own output changes as much when its weights change by one rounding"
 _FAST = "PyTorch's output differs while gradients are recorded: its fast path for inference has its own NaN"
 _RESIZED = "PyTorch's output differs as much when rows and columns are exchanged before and after a resize"
+_NAN = "max, min, argmax, argmin or topk got a NaN that finite inputs made: runtimes leave it out, or find others"
 _TIED = (
     "torch.sort(stable=False), argsort, topk, mode, median or kthvalue got equal values, or unique was called with "
     "sorted=False: PyTorch does not determine their order"
@@ -306,6 +323,11 @@ def _other_answers(probe: Probe, eager: Eager) -> Iterator[tuple[str, Answer]]:
     # nothing.
     if probe.exact:
         return
+    if all(bool(torch.isfinite(v).all()) for v in probe.values if isinstance(v, torch.Tensor)):
+        watch = eager.decisions(probe.values)
+        if watch is not None and not watch.asks_finite:  # else a NaN has to be where eager has it
+            with _NanLeftOut():
+                yield _NAN, eager.ask(probe.values)
     for seed, by in itertools.product((3, 4, 5), (+_ROUNDING, -_ROUNDING)):
         yield _ROUNDED, eager.ask(each_once(functools.partial(_nudged, by=by, seed=seed), probe.values))
     if not eager.draws:  # torch draws other random numbers in float64

@@ -119,16 +119,21 @@ def _likely(b: int, n: int) -> tuple[Tensor, Tensor]:
 def _entropies(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     loss, weight = functional.cross_entropy, x[0, :, 0].abs()
     some = loss(x, y, weight, ignore_index=0, label_smoothing=0.2), loss(x, y, reduction="none", label_smoothing=0.1)
-    return *some, loss(x, x.softmax(1), weight, label_smoothing=0.1), loss(x[0, :, 0], x[0, :, 1], reduction="sum")
+    none = loss(x[:0], y[:0], ignore_index=0, reduction="sum")
+    return (
+        *some,
+        none,
+        loss(x, x.softmax(1), weight, label_smoothing=0.1),
+        loss(x[0, :, 0], x[0, :, 1], reduction="sum"),
+    )
 
 
 @op(
     "nn.functional.cross_entropy",
-    why="Unsupported: ONNX does not support label_smoothing; SoftmaxCrossEntropyLoss takes no probabilities",
+    why="ONNX does not support label_smoothing; SoftmaxCrossEntropyLoss takes neither probabilities nor an empty batch",
     reason="label_smoothing|SoftmaxCrossEntropyLoss|static shape",
     tries=_likely,
     case=_entropies,
-    unchanged=lambda x, y: functional.cross_entropy(x, y, x[0, :, 0].abs(), ignore_index=0),
 )
 def cross_entropy(
     input: Tensor,
@@ -140,9 +145,9 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """Of probabilities, and of classes that are smoothed."""
+    """The mean or the sum of -log_softmax at the classes, or weighted by probabilities; the sum over no rows is 0."""
     likely = target.is_floating_point()
-    if size_average is not None or reduce is not None or not (likely or label_smoothing):
+    if size_average is not None or reduce is not None:
         return NotImplemented
     axis = min(1, input.dim() - 1)
     logs = functional.log_softmax(input, axis)
@@ -154,7 +159,8 @@ def cross_entropy(
     place = torch.where(known, target, torch.zeros_like(target))
     share = known.to(logs.dtype) if weight is None else torch.where(known, weight[place], torch.zeros_like(even))
     right = weighted.gather(axis, place.unsqueeze(axis)).squeeze(axis)
-    loss = torch.where(known, label_smoothing * even - (1 - label_smoothing) * right, torch.zeros_like(even))
+    found = label_smoothing * even - (1 - label_smoothing) * right if label_smoothing else -right
+    loss = torch.where(known, found, torch.zeros_like(found))
     return loss.sum() / share.sum() if reduction == "mean" else reduced(loss, reduction)
 
 

@@ -99,7 +99,6 @@ def judged(name: str) -> Report:
         ("in_pieces: by_searchsorted", "n="),
         ("asked_otherwise: equal_to_infinity", "infinity"),
         ("asked_otherwise: unlike_itself", "NaN"),
-        ("asked_otherwise: largest_root", ""),
         ("certain_noise: leaky_at_random", ""),
         ("patterns: three_times_is_21", "moved by -1"),
         ("patterns: four_between", ""),
@@ -249,6 +248,26 @@ def test_ties_are_named() -> None:
     told = wrong_by(Order(), torch.tensor([3.0, 1.0, 3.0, 1.0]), lambda y: y[[0, 1, 3, 2]])
     assert told.status == "unsteady" and "torch.sort(stable=False)" in told.error
     assert wrong_by(Order(), torch.tensor([4.0, 1.0, 3.0, 2.0]), lambda y: y.flip(0)).status == "wrong"
+
+
+class Likeliest(nn.Module):
+    """The place of the largest logarithm."""
+
+    def __init__(self, heal: bool = False) -> None:
+        super().__init__()
+        self.heal = heal
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.log().nan_to_num(9.0) if self.heal else x.log()).argmax(-1)
+
+
+@pytest.mark.parametrize(
+    ("heal", "x", "status"),
+    [(False, [1.0, -1.0], "unsteady"), (True, [1.0, -1.0], "wrong"), (False, [1.0, torch.nan], "wrong"),
+     (False, [1.0, 2.0], "wrong")],
+)  # fmt: skip
+def test_a_nan_that_finite_inputs_made_has_no_place(heal: bool, x: list[float], status: str) -> None:
+    assert wrong_by(Likeliest(heal), torch.tensor([x]), lambda y: 1 - y).status == status
 
 
 class Nearest(nn.Module):
