@@ -1,7 +1,7 @@
 """Rows of dynamic length in blocks of one width, and what is computed along them: products, log-sums, maxima so far.
 
-A scan of any associative operation combines each entry with the one 1, 2, 4, ... places before it. Blocks of 32
-entries take five steps. The results of the blocks form a shorter row, which is scanned in the same way.
+A scan of any associative operation goes through all blocks at once, entry by entry. The results of the blocks form a
+shorter row, which is scanned in the same way. The axis of the scan comes first: what is moved then lies together.
 
 Blocks are written as ONNX nodes with a result of known shape: for torch code, torch.export would reason about every
 size that is divided and cut, which takes minutes.
@@ -10,6 +10,7 @@ size that is divided and cut, which takes minutes.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,10 +22,10 @@ from onnxpatch.formulas.nodes import Recipe, Value, Writer
 
 # As the end of a Slice: up to the last entry, whatever the length is.
 _END = torch.iinfo(torch.int64).max
-# log2 of it is the number of steps: longer blocks take more of them, shorter ones more levels.
-_BLOCK = 32
-# Levels for a dynamic length: enough for 32 ** 6 entries, more than fit into memory.
-_LEVELS = 6
+# Longer blocks take more steps, shorter ones more levels.
+_BLOCK = 8
+# Levels for a dynamic length: for 14 million entries. A longer row stops the runtime at the last level's Reshape.
+_LEVELS = 8
 State = tuple[Tensor, ...]
 
 
@@ -43,45 +44,36 @@ def one_more(x: Tensor, filling: float) -> Tensor:
     return nodes.run(_one_more(filling), x)
 
 
-def one_before(x: Tensor, filling: float) -> Tensor:
-    """(..., n) to (..., n + 1): `filling` in front."""
-    return nodes.run(_one_before(filling), x)
-
-
-def first_block(x: Tensor, width: int, filling: float) -> Tensor:
-    """(..., n) to (..., width): padded with `filling`, or cut."""
-    return nodes.run(_first_block(width, filling), x)
-
-
-def moved(x: Tensor, places: int, filling: float) -> Tensor:
-    """(..., n), shifted right by `places` (1 or more, less than n), with `filling` on the left.
-
-    onnxruntime up to 1.23 reads other memory where one Pad cuts off the whole row.
-    """
-    return nodes.run(_moved(places, filling), x)
-
-
 @functools.cache
-def _blocks(width: int, filling: float) -> Recipe:
+def _blocks(width: int, filling: float, front: bool = False, one: bool = False) -> Recipe:
+    """front: of the first axis, (n, ...) to (n // width + 1, width, ...). one: there may be one block only."""
+
     def cut(x: Tensor) -> Tensor:
-        count = x.shape[-1] // width + 1
-        return _filled(x, width, filling).narrow(-1, 0, count * width).reshape([*x.shape[:-1], count, width])
+        turned = x.movedim(0, -1) if front else x
+        count = 1 if one else turned.shape[-1] // width + 1
+        filled = _filled(turned, width, filling).narrow(-1, 0, count * width)
+        found = filled.reshape([*turned.shape[:-1], count, width])
+        return found.movedim((-2, -1), (0, 1)) if front else found
 
     def write(writer: Writer, x: Value) -> Value:
         sizes = writer.shape(x)
-        rank, count = len(sizes), None if sizes[-1] is None else sizes[-1] // width + 1
+        rank, axis = len(sizes), 0 if front else len(sizes) - 1
+        count = 1 if one else None if sizes[axis] is None else sizes[axis] // width + 1
         whole = writer.node("Shape", x, like=writer.ints([0]), shape=(rank,))
-        length = writer.node("Gather", whole, writer.ints([rank - 1]), shape=(1,))
+        length = writer.node("Gather", whole, writer.ints([axis]), shape=(1,))
         # 1 to `width` entries are missing, never 0: one formula serves all lengths, and a row that is a multiple of the
         # width gets one block of filling more.
         over = writer.node("Mod", length, writer.ints([width]), shape=(1,))
         missing = writer.node("Sub", writer.ints([width]), over, shape=(1,))
-        filled = _write_filled(writer, x, missing, filling, None if count is None else count * width)
+        filled = _write_filled(writer, x, missing, filling, None if count is None else count * width, axis)
         many = writer.node("Div", writer.node("Add", length, missing, shape=(1,)), writer.ints([width]), shape=(1,))
-        rows = writer.node("Slice", whole, writer.ints([0]), writer.ints([rank - 1]), shape=(rank - 1,))
-        target = writer.node("Concat", rows, many, writer.ints([width]), axis=0, shape=(rank + 1,))
+        many = writer.ints([1]) if one else many
+        ends = [writer.ints([number]) for number in ((1, rank) if front else (0, rank - 1))]
+        rows, parts = writer.node("Slice", whole, *ends, shape=(rank - 1,)), [many, writer.ints([width])]
+        target = writer.node("Concat", *([*parts, rows] if front else [rows, *parts]), axis=0, shape=(rank + 1,))
+        shape = [count, width, *sizes[1:]] if front else [*sizes[:-1], count, width]
         # allowzero: the sizes are computed, and one of 0 (an empty batch) must stay 0 and not mean "copy".
-        return writer.node("Reshape", filled, target, allowzero=1, shape=(*sizes[:-1], count, width))
+        return writer.node("Reshape", filled, target, allowzero=1, shape=shape)
 
     return cut, write
 
@@ -98,23 +90,6 @@ def _lasts(width: int) -> Recipe:
 
 
 @functools.cache
-def _moved(places: int, filling: float) -> Recipe:
-    def write(writer: Writer, x: Value) -> Value:
-        sizes = writer.shape(x)
-        pads = [0] * (len(sizes) - 1)
-        # A negative pad cuts off: one node shifts the row.
-        by = writer.ints([*pads, places, *pads, -places])
-        return writer.node("Pad", x, by, _constant(writer, filling, writer.dtype(x)), shape=sizes)
-
-    def move(x: Tensor) -> Tensor:
-        # The eager form, which gives the shape: cut behind, as the negative pad cuts.
-        before = torch.full([*x.shape[:-1], places], filling, dtype=x.dtype, device=x.device)
-        return torch.cat((before, x), -1).narrow(-1, 0, x.shape[-1])
-
-    return move, write
-
-
-@functools.cache
 def _one_more(filling: float) -> Recipe:
     def write(writer: Writer, x: Value) -> Value:
         length = writer.shape(x)[-1]
@@ -124,40 +99,37 @@ def _one_more(filling: float) -> Recipe:
 
 
 @functools.cache
-def _one_before(filling: float) -> Recipe:
-    def write(writer: Writer, x: Value) -> Value:
-        sizes = writer.shape(x)
-        pads = writer.ints([*[0] * (len(sizes) - 1), 1, *[0] * len(sizes)])
-        length = None if sizes[-1] is None else sizes[-1] + 1
-        return writer.node("Pad", x, pads, _constant(writer, filling, writer.dtype(x)), shape=(*sizes[:-1], length))
+def _before(filling: float) -> Recipe:
+    """Of totals (n, ...) of blocks (count, width, ...), count <= n: those before each block, (count, 1, ...)."""
 
-    def put(x: Tensor) -> Tensor:
-        return torch.cat((torch.full([*x.shape[:-1], 1], filling, dtype=x.dtype, device=x.device), x), -1)
+    def put(totals: Tensor, blocked: Tensor) -> Tensor:
+        first = torch.full_like(totals.narrow(0, 0, 1), filling)
+        return torch.cat((first, totals))[: blocked.shape[0]].unsqueeze(1)
+
+    def write(writer: Writer, totals: Value, blocked: Value) -> Value:
+        (size, *rest), count = writer.shape(totals), writer.shape(blocked)[0]
+        zero, pads = writer.ints([0]), writer.ints([1, *[0] * (2 * len(rest) + 1)])
+        neutral = _constant(writer, filling, writer.dtype(totals))
+        moved = writer.node("Pad", totals, pads, neutral, shape=(None if size is None else size + 1, *rest))
+        whole = writer.node("Shape", blocked, like=zero, shape=(len(rest) + 2,))
+        end = writer.node("Gather", whole, zero, shape=(1,))
+        kept = writer.node("Slice", moved, zero, end, zero, shape=(count, *rest))
+        return writer.node("Unsqueeze", kept, writer.ints([1]), shape=(count, 1, *rest))
 
     return put, write
-
-
-@functools.cache
-def _first_block(width: int, filling: float) -> Recipe:
-    def write(writer: Writer, x: Value) -> Value:
-        sizes = writer.shape(x)
-        length = None if sizes[-1] is None else sizes[-1] + width
-        filled = _write_filled(writer, x, writer.ints([width]), filling, length)
-        cut = [writer.ints([number]) for number in (0, width, len(sizes) - 1)]
-        return writer.node("Slice", filled, *cut, shape=(*sizes[:-1], width))
-
-    return lambda x: _filled(x, width, filling).narrow(-1, 0, width), write
 
 
 def _filled(x: Tensor, missing: int, filling: float) -> Tensor:
     return torch.cat((x, torch.full([*x.shape[:-1], missing], filling, dtype=x.dtype, device=x.device)), -1)
 
 
-def _write_filled(writer: Writer, x: Value, missing: Value, filling: float, length: object) -> Value:
-    sizes = writer.shape(x)
-    # Pad takes all beginnings, then all ends: the last number is the end of the last axis.
-    pads = writer.node("Concat", writer.ints([0] * (2 * len(sizes) - 1)), missing, axis=0, shape=(2 * len(sizes),))
-    return writer.node("Pad", x, pads, _constant(writer, filling, writer.dtype(x)), shape=(*sizes[:-1], length))
+def _write_filled(writer: Writer, x: Value, missing: Value, filling: float, length: object, axis: int = -1) -> Value:
+    sizes, axis = writer.shape(x), axis % len(writer.shape(x))
+    # Pad takes all beginnings, then all ends.
+    around = [writer.ints([0] * many) for many in (len(sizes) + axis, len(sizes) - 1 - axis) if many]
+    pads = writer.node("Concat", around[0], missing, *around[1:], axis=0, shape=(2 * len(sizes),))
+    sizes[axis] = length
+    return writer.node("Pad", x, pads, _constant(writer, filling, writer.dtype(x)), shape=sizes)
 
 
 def _constant(writer: Writer, number: float, dtype: torch.dtype) -> Value:
@@ -229,21 +201,15 @@ def _log_sum(before: State, after: State) -> State:
 
 
 def cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """torch.cummax: the largest entry so far and its index, the last one of equal entries."""
-    last = x.dim() - 1
-    x = x.transpose(dim, last)
+    """torch.cummax: the largest entry so far and its index, the last one of equal entries; from a NaN on, NaN."""
+    x = x.movedim(dim, 0)
     least = -torch.inf if x.is_floating_point() else torch.iinfo(x.dtype).min
-    nan, known = torch.isnan(x), x
-    if x.is_floating_point():
-        # A NaN stays the largest from where it is: behind it only others like it count.
-        behind = nan.to(torch.float32).cumsum(-1) > 0
-        known = torch.where(behind, torch.where(nan, torch.inf, -torch.inf).to(x.dtype), x)
-    (largest,) = scanned(_Scan(_larger, (least,)), (known,), -1)
-    # The last entry so far that is no smaller than all before it.
-    places = torch.arange(x.shape[-1], dtype=torch.int32, device=x.device)
-    (found,) = scanned(_Scan(_larger, (-1,)), (torch.where(known >= largest, places, torch.full_like(places, -1)),), -1)
-    largest = torch.where(behind, torch.nan, largest) if x.is_floating_point() else largest
-    return largest.transpose(dim, last), found.to(torch.int64).transpose(dim, last)
+    (largest,) = scanned(_Scan(_larger, (least,)), (x,), 0)
+    # The last entry so far that is no smaller than all before it, or is NaN itself.
+    newer = (x >= largest) | torch.isnan(x) if x.is_floating_point() else x >= largest
+    places = torch.arange(x.shape[0], dtype=torch.int32, device=x.device).view([-1, *[1] * (x.dim() - 1)])
+    (found,) = scanned(_Scan(_larger, (-1,)), (torch.where(newer, places, torch.full_like(places, -1)),), 0)
+    return largest.movedim(0, dim), found.to(torch.int64).movedim(0, dim)
 
 
 def _larger(before: State, after: State) -> State:
@@ -263,43 +229,28 @@ def scanned(scan: _Scan, state: State, dim: int) -> State:
     # torch takes a 0-d tensor for a row of one.
     if state[0].dim() == 0:
         return state
-    axis, last = dim % state[0].dim(), state[0].dim() - 1
-    if axis == last:
-        return _along_last(scan, state, _LEVELS)
-    turned = _along_last(scan, tuple(part.transpose(axis, last) for part in state), _LEVELS)
-    return tuple(part.transpose(axis, last) for part in turned)
+    found = _along_first(scan, tuple(part.movedim(dim, 0) for part in state), _LEVELS)
+    return tuple(part.narrow(0, 0, state[0].shape[dim]).movedim(0, dim) for part in found)
 
 
-def _along_last(scan: _Scan, state: State, levels: int) -> State:
-    length = state[0].shape[-1]
-    if isinstance(length, int) and length <= _BLOCK:
-        return _doubled(scan, state, length)
-    if levels == 1:
-        return _doubled(scan, _each(scan, state, first_block), _BLOCK)  # padded: the caller cuts it
-    blocked = _doubled(scan, _each(scan, state, blocks), _BLOCK)
-    totals = _along_last(scan, tuple(part[..., -1] for part in blocked), levels - 1)
-    # The totals of a dynamic length end in a padded block; only those of this level's blocks are used.
-    count = blocked[0].shape[-2]
-    before = tuple(
-        one_before(part, value).narrow(-1, 0, count).unsqueeze(-1)
-        for part, value in zip(totals, scan.neutral, strict=True)
-    )
-    whole = scan.combine(before, blocked)
-    return tuple(part.flatten(-2).narrow(-1, 0, length) for part in whole)
+def _along_first(scan: _Scan, state: State, levels: int) -> State:
+    """What follows the last entry is of no use: of the filling of the last block."""
+    length = state[0].shape[0]
+    if isinstance(length, int) and 0 < length <= _BLOCK:
+        return _one_by_one(scan, state, 0, length)[0]
+    parts = zip(state, scan.neutral, strict=True)
+    blocked = tuple(nodes.run(_blocks(_BLOCK, value, True, levels == 1), part) for part, value in parts)
+    blocked, totals = _one_by_one(scan, blocked, 1, _BLOCK)
+    if levels > 1:
+        parts = zip(_along_first(scan, totals, levels - 1), scan.neutral, strict=True)
+        before = tuple(nodes.run(_before(value), part, blocked[0]) for part, value in parts)
+        blocked = scan.combine(before, blocked)
+    return tuple(part.flatten(0, 1) for part in blocked)
 
 
-def _each(scan: _Scan, state: State, cut: Callable[[Tensor, int, float], Tensor]) -> State:
-    return tuple(cut(part, _BLOCK, value) for part, value in zip(state, scan.neutral, strict=True))
-
-
-def _doubled(scan: _Scan, state: State, length: int) -> State:
-    step = 1
-    while step < length:
-        state = scan.combine(_axis_moved(scan, state, step), state)
-        step *= 2
-    return state
-
-
-def _axis_moved(scan: _Scan, state: State, places: int) -> State:
-    """The state shifted right by `places`, with neutral elements on the left."""
-    return tuple(moved(part, places, value) for part, value in zip(state, scan.neutral, strict=True))
+def _one_by_one(scan: _Scan, state: State, axis: int, length: int) -> tuple[State, State]:
+    """(Each entry along a short axis combined with all before it, the last of them without that axis)."""
+    first, *rest = zip(*(part.split(1, axis) for part in state), strict=True)
+    found = list(itertools.accumulate(rest, scan.combine, initial=first))
+    whole = tuple(torch.cat(parts, axis) for parts in zip(*found, strict=True))
+    return whole, tuple(part.squeeze(axis) for part in found[-1])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from onnxpatch.formulas import nodes
 from onnxpatch.formulas.scans import (
+    _blocks,
     complex_cumprod,
     complex_recurrence,
     linear_recurrence,
@@ -44,6 +46,12 @@ def test_log_sums(exporter):
     inputs.append((wide,))
     form, eager = (lambda x: logcumsumexp(x, 0)), (lambda x: torch.logcumsumexp(x, 0))
     assert not differences(form, eager, exporter, ({0: "n"},), inputs, 2e-6)
+
+
+def test_a_row_beyond_the_last_level_is_refused_by_the_runtime():
+    form = lambda x: nodes.run(_blocks(8, 0.0, front=True, one=True), x)  # noqa: E731
+    with pytest.raises(Exception, match="cannot be reshaped"):
+        differences(form, lambda x: x, "trace", ({0: "n"},), [(torch.randn(7, 2),), (torch.randn(8, 2),)])
 
 
 def test_nothing_and_one_number():
