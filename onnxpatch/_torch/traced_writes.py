@@ -192,10 +192,10 @@ class _Rewritten:
 
     def read(self, value: Value, place: Node) -> Value:
         """What holds the elements of `value` by now; nodes for it are written before the node `place`."""
-        value = self._memory.itself(value)
         owner = self._memory.owner_of(value).unique()
         if owner not in self._lost:
-            return value
+            return value  # and not what it is the same as: by it the exporter follows a write
+        value = self._memory.itself(value)
         count, latest = self._latest.get(value.unique(), (0, value))
         view = self._memory.views.get(value.unique())
         if view is None or count == self._count[owner]:

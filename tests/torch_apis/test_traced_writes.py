@@ -74,6 +74,13 @@ def cast(y: Tensor, x: Tensor) -> Tensor:
     return y.to(torch.float32)
 
 
+def two_memories(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    other = x * 1
+    other[:, 0] += 3  # the exporter follows it
+    y.mT.add_(1)
+    return y, other
+
+
 WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "transpose": lambda y, x: (y.transpose(0, 1)[0].fill_(7.0), y),
     "mT": lambda y, x: (y.mT.add_(x.mT), y),
@@ -91,6 +98,7 @@ WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "an earlier view": earlier_view,
     "a view of a view": view_of_view,
     "a slice of another line": next_line,
+    "beside one that is followed": two_memories,
     "another dtype": cast,
     "all of a tensor": lambda y, x: (y.copy_(x * 2), y + 1),
     "one number": lambda y, x: (y.sum().unsqueeze(0).mul_(2), y),
