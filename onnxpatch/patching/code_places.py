@@ -39,12 +39,14 @@ _MOST_KEPT = 16
 _kept: dict[tuple[frozenset[int], int], list[Place]] = {}
 
 
-def find_in_modules(wanted: Places, libraries: set[str], keep: bool) -> None:
-    """Add to `wanted` all places in loaded modules that refer to its functions now.
+def find_in_modules(functions: Sequence[Any], keep: bool) -> Places:
+    """All places in loaded modules that refer to the functions now.
 
-    libraries: those that define the functions. keep: whether every function stands in all of its places now, so that
-    what is found in closed libraries may be remembered.
+    keep: whether every function stands in all of its places now, so that what is found in closed libraries may be
+    remembered.
     """
+    wanted: Places = {id(function): [] for function in functions}
+    libraries = {library_of(getattr(function, "__module__", None)) for function in functions}
     own: list[ModuleType] = []
     users: list[ModuleType] = []
     # Copies of both dicts: an import in another thread may change them meanwhile. vars() and not getattr(), which would
@@ -66,6 +68,7 @@ def find_in_modules(wanted: Places, libraries: set[str], keep: bool) -> None:
         function = vars(module).get(name)  # what was remembered may have been replaced since
         if id(function) in wanted:
             wanted[id(function)].append((module, name))
+    return wanted
 
 
 @functools.lru_cache(maxsize=1 << 16)  # asked for every loaded module, in every export
@@ -177,6 +180,20 @@ def _names_in(module: ModuleType, size: int) -> frozenset[str]:
         names.update(code.co_names)
         waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
     return frozenset(names)
+
+
+def mention(library: str, modules: Iterable[ModuleType]) -> bool:
+    """Whether modules have a name for a library, a part of it or what it defines, or a function there imports it."""
+    for module in modules:
+        values = list(vars(module).values())
+        homes = (one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in values)
+        if library in map(library_of, filter(_is_text, homes)) or library in _names_in(module, len(values)):
+            return True
+    return False
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _codes(value: object, module: str) -> Iterator[CodeType]:

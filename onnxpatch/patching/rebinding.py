@@ -28,7 +28,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
-from onnxpatch.patching.code_places import Place, Places, code_modules, defining_modules, find_in_modules, library_of
+from onnxpatch.patching.code_places import Place, Places, code_modules, defining_modules, find_in_modules, mention
 from onnxpatch.patching.when import resolve
 from onnxpatch.process import process_lock, release, undone
 
@@ -130,19 +130,18 @@ def substitutions(
     model: torch.nn.Module, originals: list[tuple[str, Any]], classes: Iterable[type], lookup: Lookup
 ) -> list[Substitution]:
     """The substitution of each (dotted path, function), with the places that refer to the function now."""
+    users = code_modules(model, classes)
+    # NumPy has more of them than all others, which nothing calls where the model's code has no name of NumPy.
+    if not mention("numpy", users):
+        originals = [(path, original) for path, original in originals if not path.startswith("numpy.")]
     wanted: Places = {id(original): [] for _, original in originals}
     # The search through all modules takes milliseconds, and builtins have their places in the model's modules alone.
     searched = [original for path, original in originals if not path.startswith("builtins.")]
     if searched:
-        found: Places = {id(original): [] for original in searched}
-        libraries = {library_of(getattr(original, "__module__", None)) for original in searched}
-        find_in_modules(found, libraries, keep=not _standing)
-        wanted |= found
-    users: list[Any] | None = None
+        wanted |= find_in_modules(searched, keep=not _standing)
     for path, original in originals:
         home, _, name = path.rpartition(".")
         if home == "builtins":
-            users = code_modules(model, classes) if users is None else users
             wanted[id(original)] = [(module, name) for module in users]
         elif isinstance(owner := _owner(home), type):
             wanted[id(original)].append((owner, name))

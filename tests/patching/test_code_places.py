@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.patching.code_places import code_modules
+from onnxpatch.patching.code_places import code_modules, mention
 
 pytestmark = pytest.mark.exports
 
@@ -77,3 +77,14 @@ def test_not_what_the_code_does_not_name(model_module: types.ModuleType) -> None
         assert sys.modules["far.other"] not in code_modules(model_module.Named(), [model_module.Named])
     finally:
         del sys.modules["far.other"]
+
+
+@pytest.mark.parametrize("line", ["import numpy as np", "from numpy import sqrt", "import numpy.linalg as la", ""])
+def test_names_of_numpy(line: str) -> None:
+    module = types.ModuleType("written")
+    exec(
+        f"import torch\nclass A:\n    def f(self):\n        import {'numpy' if not line else 'math'}\n{line}",
+        vars(module),
+    )
+    assert mention("numpy", [module])
+    assert not mention("scipy", [module])
