@@ -175,8 +175,8 @@ def _wrap(original: Callable[..., object], lookup: Lookup) -> Callable[..., Any]
         if found is not NotImplemented:
             return found
         # In its class, a classmethod gets that class or a subclass; by a name of its own (`f = A.apply`) it has one.
-        given = isinstance(owner, type) and bool(args) and isinstance(args[0], type) and issubclass(args[0], owner)
-        return (unbound if given else original)(*args, **kwargs)
+        named = isinstance(owner, type) and not (args and isinstance(args[0], type) and issubclass(args[0], owner))
+        return (original if named else unbound)(*args, **kwargs)
 
     for name in _WITH_FUNCTIONS:
         if hasattr(original, name):

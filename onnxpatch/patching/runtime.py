@@ -139,6 +139,8 @@ class _Dispatcher:
 
 def _after_running(patches: list[Patch], function: object) -> list[Patch]:
     """Those of `patches` that rank after the stand-in of the same function that runs now."""
+    if isinstance(function, classmethod):  # of another class, as an autograd function inside of one
+        return patches
     # Identity is not enough: a bound method of a class, such as Tensor.mT.__get__, is a new object at each look-up.
     standing = [patch for called, patch in _running.calls if called is function or called == function]
     last = max((patches.index(patch) for patch in standing if patch in patches), default=-1)
