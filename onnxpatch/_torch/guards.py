@@ -13,6 +13,8 @@ compile them. All by private torch APIs.
 - `ReferenceAnalysis.int_truediv`: what torch makes the nodes of a condition with. It divides sympy's expressions, and
   asks a node for its truth: "symbolically traced variables cannot be used as inputs to control flow". Nodes divide
   themselves inside of an export. If it moves, models with a condition on a quotient of sizes are refused.
+- `_fast_expand`: torch expands every part of an expression again at each question about it, which takes minutes for
+  nested windows. Inside of an export it does so once. If it moves, such models take as long as in torch.
 - `torch.utils._sympy.functions`: torch's own sympy functions (FloorDiv, Mod, ...), by name. A condition with a function
   that is not in the table below cannot be evaluated, and counts as unknown.
 """
@@ -20,6 +22,7 @@ compile them. All by private torch APIs.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 import os
@@ -64,11 +67,14 @@ def _dividing(original: Any) -> Any:
 
 
 _QUOTIENTS = Replaced("torch.utils._sympy.reference.ReferenceAnalysis.int_truediv", _dividing)
+_EXPANDED = Replaced("torch.fx.experimental.symbolic_shapes._fast_expand", functools.cache)
 
 
-def quotients_in_conditions() -> contextlib.AbstractContextManager[None]:
-    """A context in which torch.export may assume a condition on a quotient of sizes."""
-    return _QUOTIENTS.held()
+@contextlib.contextmanager
+def conditions_solved() -> Iterator[None]:
+    """A context in which torch.export may assume a condition on a quotient of sizes, and expands each one once."""
+    with _QUOTIENTS.held(), _EXPANDED.held():
+        yield
 
 
 def drop_unsolvable_guards() -> None:

@@ -32,7 +32,7 @@ class Failure:
     """Why one attempt failed.
 
     kind: refused (the exporter raised), wrong (the ONNX output differs from PyTorch's), late (max_seconds is over) or
-    cut (it needed more than the processor time of a later attempt).
+    cut (it needed more than the processor time of a later attempt, or the first one more for expressions of sizes).
     error: one line. module, line: where, if known. patches: those that acted. at_fault: those that are known to have
     failed. branch: a Python branch or loop on data or a size may be the cause. on_data: torch refused a branch on data
     in the model's own code. operator: the one that the exporter cannot translate.

@@ -45,6 +45,7 @@ _LARGER = (3, 2)  # sizes to trace at instead of 1
 # What helps against an exporter that takes minutes.
 _LATE = "max_seconds= ends it, and a smaller model of the same classes exports faster"
 _FASTER = "torch.export simplifies expressions of sizes; exporter='trace', or fewer dynamic sizes, may take seconds; "
+_MOST_IN_SYMPY = 60.0  # seconds of processor time; models of which that takes longer took ten minutes or did not end
 
 
 @dataclass(frozen=True)
@@ -256,10 +257,17 @@ def _run_exporter(request: ExportRequest, path: Path, shared: ExportContext) -> 
     budget, who = shared.budget, f"{request.exporter} export of {type(request.model).__name__}"
     remedy = _FASTER * (request.exporter == "dynamo") + _LATE
     spoken = told_when_late(who, remedy) if shared.announce else contextlib.nullcontext()
+    within = limited(shared.processor_seconds, processor=True)
+    # The first of several: the others have a limit of all that they take.
+    if shared.several and shared.processor_seconds is None and budget.max_seconds is None:
+        within = limited(_MOST_IN_SYMPY, processor=True, inside="sympy")
     try:
-        with spoken, limited(budget.seconds_left), limited(shared.processor_seconds, processor=True):
+        with spoken, limited(budget.seconds_left), within:
             return run_exporter(request, path)
     except TimeLimit as late:
+        if late.processor and shared.processor_seconds is None:
+            said = f"{who} spent {late.seconds:.0f} s of processor time on expressions of sizes, and did not end"
+            raise ExportError(f"{said}: exporter='trace', or fewer dynamic sizes; max_seconds= gives it more") from late
         if late.processor:
             limit = f"{late.seconds:.0f} s of processor time, the limit of a later attempt"
             raise ExportError(

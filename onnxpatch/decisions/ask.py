@@ -103,8 +103,8 @@ def forking() -> bool:
     return bool(_thread.answers.get("paths"))
 
 
-# What calls stand-ins: it may stand between an `if` of the model and the one that answers it.
-_BETWEEN = ("onnxpatch.patching", "onnxpatch.decisions.ask",
+# What calls stand-ins, or asks for an array of NumPy's: it may stand between an `if` of the model and what answers it.
+_BETWEEN = ("onnxpatch.patching", "onnxpatch.decisions.ask", "torch._numpy",
             *(f"onnxpatch.control_flow.{name}" for name in ("answers", "conditions")))  # fmt: skip
 # A stack ends where the doctor was called: what lies above is the code that called it, not the model.
 _DOCTOR = "onnxpatch.diagnosis"

@@ -14,7 +14,7 @@ from onnxscript import ir
 from torch.export import Dim
 
 from onnxpatch._torch.exporters import exact_constants, kept_translations, parts_in_modes, without_tracing
-from onnxpatch._torch.guards import quotients_in_conditions
+from onnxpatch._torch.guards import conditions_solved
 from onnxpatch._torch.one_export import one_export, quiet_torch
 from onnxpatch._torch.operator_tables import few_decompositions
 from onnxpatch.exporters.dynamo_passes import TRANSLATIONS, cast_outputs, write_as_loops
@@ -54,7 +54,7 @@ def export_dynamo(request: ExportRequest, path: Path) -> object:
         exact_constants(),
         kept_translations(),
         few_decompositions(),
-        quotients_in_conditions(),
+        conditions_solved(),
         opened_call(request.model, request.inputs, request.layout) as call,
         same_sizes(request.model, call, request.inputs, request.specs),
     ):
@@ -107,7 +107,7 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
     """
     opened = opened_call(model, inputs)
     with (
-        one_export(), torch.no_grad(), quiet_torch(), parts_in_modes(model), quotients_in_conditions(), opened as call,
+        one_export(), torch.no_grad(), quiet_torch(), parts_in_modes(model), conditions_solved(), opened as call,
         same_sizes(model, call, inputs, specs),
     ):  # fmt: skip
         return torch.export.export(

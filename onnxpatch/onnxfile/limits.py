@@ -45,6 +45,7 @@ _MACHINERY = "torch.nn.modules.module"  # calls hooks, and notes which module ru
 _CLEANING = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "__del__"})
 _CALLED_BY_C = ("warnings", "weakref", "logging")
 _AGAIN = 0.05  # seconds between one look for a safe line and the next
+_LOOK = 0.25  # seconds between one look at what runs and the next
 _Tracer = Callable[[FrameType, str, object], "_Tracer | None"]
 
 
@@ -132,11 +133,12 @@ class TimeLimit(BaseException):
 
 
 @contextlib.contextmanager
-def limited(seconds: float | None, processor: bool = False) -> Iterator[None]:
+def limited(seconds: float | None, processor: bool = False, inside: str = "") -> Iterator[None]:
     """Raise TimeLimit inside the block after `seconds` (None: never): at a safe line of Python, or at its end.
 
     processor: count the processor time of the process, all threads together, and not the clock's: a machine that does
-    much else then stops the block at the same point.
+    much else then stops the block at the same point. inside: count what of it is spent in code of this package alone,
+    or in what that calls.
 
     In other threads than the main one, and on Windows, the block runs to its end. An alarm of somebody else, such as
     pytest-timeout's, is set again at the end, for the time that it had left. So is a debugger's trace function.
@@ -147,7 +149,7 @@ def limited(seconds: float | None, processor: bool = False) -> Iterator[None]:
         return
     clock = time.process_time if processor else time.monotonic
     timer, number = (signal.ITIMER_PROF, signal.SIGPROF) if processor else (signal.ITIMER_REAL, signal.SIGALRM)
-    alarm, start = _Alarm(TimeLimit(seconds, processor), sys._getframe()), clock()
+    alarm, start = _Alarm(TimeLimit(seconds, processor), sys._getframe(), inside), clock()
     before, (remaining, interval) = signal.getsignal(number), signal.getitimer(timer)
 
     def put_back() -> None:
@@ -161,7 +163,7 @@ def limited(seconds: float | None, processor: bool = False) -> Iterator[None]:
     with undone(put_back):
         signal.signal(number, alarm.rung)
         # At least a hundredth of a second: a timer of 0 would be no timer.
-        signal.setitimer(timer, max(seconds, 0.01), _AGAIN)
+        signal.setitimer(timer, *(_LOOK, _LOOK) if inside else (max(seconds, 0.01), _AGAIN))
         yield
     if alarm.late:
         raise TimeLimit(seconds, processor)
@@ -171,8 +173,9 @@ class _Alarm:
     """Looks for a safe line once the time is up, and again if what it raised there was swallowed: an exception in a
     destructor, say, ends there. late: whether the time is up."""
 
-    def __init__(self, limit: TimeLimit, block: FrameType) -> None:
+    def __init__(self, limit: TimeLimit, block: FrameType, inside: str) -> None:
         self._limit = (limit.seconds, limit.processor)
+        self._inside, self._spent = inside, 0.0
         self._base = _caller(block)
         self._raised: weakref.ref[TimeLimit] | None = None
         self._tracer = sys.gettrace()  # of a debugger, say
@@ -181,7 +184,11 @@ class _Alarm:
         self.late = False
 
     def rung(self, _signal: int, frame: FrameType | None) -> None:
-        """The time is up; called again and again until the block ends."""
+        """The time is up, or a look is due whether it is; called again and again until the block ends."""
+        if self._inside and not self.late:
+            self._spent += _LOOK * any(package_of(one) == self._inside for one in _outwards(frame))
+            if self._spent < self._limit[0]:
+                return
         self.late = True
         if self._watching or (self._raised is not None and _is_handled(self._raised())):
             return
@@ -223,6 +230,12 @@ def _is_handled(limit: TimeLimit | None) -> bool:
     while one is not None and one is not limit:
         one = one.__context__
     return one is not None
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _caller(block: FrameType) -> FrameType:

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
@@ -24,7 +25,7 @@ def _asserted(x: Tensor) -> Tensor:
     scale = x.abs().amax(1, keepdim=True) + 1
     assert (scale > 0).all(), "a scale of 0"
     assert not x.isnan().any() and not x.isinf().any()
-    if x.min() < -1e6 or x.max() > 1e6:
+    if x.min() < -1e6 or (np.array(x.shape) > 99).any():
         print("a value of", x.abs().max())
     if (scale < 0.5).any():
         message = f"a scale of {scale.min()}"

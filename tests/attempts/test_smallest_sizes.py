@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import FunctionType
 
 import onnx
 import pytest
@@ -14,7 +15,7 @@ import onnxpatch
 import onnxpatch.testing
 from onnxpatch.exporters import exported
 from onnxpatch.onnxfile.size_bounds import read_bounds
-from tests.verified_models import DataBranch
+from tests.verified_models import DataBranch, Right
 
 pytestmark = pytest.mark.exports
 
@@ -128,3 +129,25 @@ def test_a_later_attempt_has_a_limit_and_says_so(
         onnxpatch.export(DataBranch().eval(), X, dynamic_shapes=LENGTHS, exporter="trace")
     assert "0 s of processor time, the limit of a later attempt" in str(caught.value)
     assert "attempt 2, branches=True (at most 0 s of processor time)" in capsys.readouterr().err
+
+
+def test_a_first_attempt_that_expands_expressions_of_sizes_ends_and_plain_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("onnxpatch.attempts.one_attempt._MOST_IN_SYMPY", 0.1)
+    monkeypatch.setattr("onnxpatch.onnxfile.limits._LOOK", 0.02)
+    run = exported.run_exporter
+
+    def slow_with_patches(request: object, path: Path) -> object:
+        start = time.process_time()
+        while request.patching.get("only") != () and time.process_time() - start < 20:
+            pass
+        return run(request, path)
+
+    slow = FunctionType(
+        slow_with_patches.__code__, {**globals(), "__name__": "sympy.core"}, closure=slow_with_patches.__closure__
+    )
+    monkeypatch.setattr("onnxpatch.attempts.one_attempt.run_exporter", slow)
+    report = onnxpatch.export(Right().eval(), (torch.randn(2, 3, 8, 8),), exporter="dynamo")
+    assert [one.delivered for one in report.attempts] == [False, True]
+    assert "s of processor time on expressions of sizes" in report.attempts[0].error

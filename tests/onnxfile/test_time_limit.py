@@ -6,6 +6,7 @@ import sys
 import time
 import weakref
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
@@ -30,6 +31,15 @@ def test_a_loop_is_ended_and_the_alarm_is_off_again():
         wait(30)
     assert time.monotonic() - start < 10
     assert signal.getitimer(signal.ITIMER_REAL)[1] == others and sys.gettrace() is tracer
+
+
+def test_time_inside_of_one_package_alone_is_counted(monkeypatch):
+    monkeypatch.setattr("onnxpatch.onnxfile.limits._LOOK", 0.02)
+    there = FunctionType(wait.__code__, {**globals(), "__name__": "elsewhere.part"})
+    with limited(0.05, processor=True, inside="elsewhere"):
+        wait(0.2)
+    with pytest.raises(TimeLimit), limited(0.05, processor=True, inside="elsewhere"):
+        there(30)
 
 
 def test_no_with_finally_or_except_is_ended():

@@ -1,11 +1,14 @@
 """Conditions that torch.export cannot solve: left out where an operator asks for them as eager does, else refused."""
 
 import pytest
+import sympy
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental import symbolic_shapes
 from torch.nn import functional as F
 
 import onnxpatch
+from onnxpatch._torch.guards import conditions_solved
 from tests.exporting import export, run, wrong
 
 pytestmark = pytest.mark.exports
@@ -70,3 +73,14 @@ def test_a_condition_on_a_quotient_is_no_error_of_torch():
             attempts="asked",
         )  # fmt: skip
     assert "assumed 1.0 < width/20" in str(raised.value)
+
+
+def test_an_expression_is_expanded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = sympy.symbols("a b", integer=True)
+    asked, expand = [], symbolic_shapes._expandsums
+    monkeypatch.setattr(symbolic_shapes, "_expandsums", lambda terms: asked.append(1) or expand(terms))
+    with conditions_solved():
+        found = [symbolic_shapes.safe_expand((a + 1) * (b + (a + 2) * (b + 3))) for _ in range(2)]
+        counted = len(asked)
+        symbolic_shapes.safe_expand((a + 2) * (b + 3))
+    assert found[0] == found[1] == sympy.expand((a + 1) * (b + (a + 2) * (b + 3))) and len(asked) == counted > 0
