@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -193,14 +194,16 @@ def _all_whole(*operands: Any) -> bool:
     return all(isinstance(x, Tensor) and not x.is_floating_point() and x.dtype != torch.bool for x in operands)
 
 
-def _either(x: Any, y: Any) -> Tensor:
-    x, y = (one if isinstance(one, Tensor) else torch.full_like(other, one) for one, other in ((x, y), (y, x)))
-    return x + y - torch.bitwise_and(x, y) if _all_whole(x, y) else NotImplemented
+def _bits(of_flags: Callable[..., Tensor], of_whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def found(x: Any, y: Any) -> Tensor:
+        flags = all(isinstance(one, bool) or getattr(one, "dtype", None) == torch.bool for one in (x, y))
+        # Not `full_like(mask, True)`, nor `mask ^ True`, of which the trace has no form.
+        x, y = (one if isinstance(one, Tensor) else torch.full_like(other, int(one)) for one, other in ((x, y), (y, x)))
+        if flags:
+            return of_flags(x, y)
+        return of_whole(x, y) if _all_whole(x, y) else NotImplemented
 
-
-def _one(x: Any, y: Any) -> Tensor:
-    found = _either(x, y)
-    return found if found is NotImplemented else found - torch.bitwise_and(x, y)
+    return found
 
 
 def _written_or(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -214,15 +217,23 @@ _NOT = "ONNX export does NOT support exporting bitwise OR for non-boolean input 
 
 
 op("bitwise_or", "Tensor.__or__", "Tensor.__ror__", why=_NOT, reason="bitwise OR", exporters=("trace",), tries=_pairs,
-   case=lambda x, y: (x | y, x | 5, 6 | y, torch.bitwise_or(x, y)), to=_either)  # fmt: skip
+   case=lambda x, y: (x | y, x | 5, 6 | y, torch.bitwise_or(x, y)),
+   to=_bits(torch.logical_or, lambda x, y: x + y - torch.bitwise_and(x, y)))  # fmt: skip
 
 
 op("Tensor.__ior__", why=missing("aten::__ior_", exporters=("trace",)), exporters=("trace",),
    tries=lambda b, n: tuple(x > 2 for x in _pairs(b, n)), case=_written_or, to=lambda x, y: x.copy_(x | y))  # fmt: skip
 
 
-op("bitwise_xor", "Tensor.__xor__", "Tensor.__rxor__", why=_NOT.replace("OR", "XOR"), reason="bitwise XOR",
-   exporters=("trace",), tries=_pairs, case=lambda x, y: (x ^ y, x ^ 5, 6 ^ y, x.bitwise_xor(y)), to=_one)  # fmt: skip
+op("bitwise_and", "Tensor.__and__", "Tensor.__rand__", why="mask & True: We don't have an op for aten::bitwise_and",
+   reason="have an op", exporters=("trace",), tries=_pairs, case=lambda x, y: (True & (x > 0), x & True),
+   to=_bits(torch.logical_and, torch.bitwise_and))  # fmt: skip
+
+
+op("bitwise_xor", "Tensor.__xor__", "Tensor.__rxor__", why=_NOT.replace("OR", "XOR"), exporters=("trace",),
+   reason="bitwise XOR|have an op", tries=_pairs,
+   case=lambda x, y: (x ^ y, x ^ 5, 6 ^ y, x.bitwise_xor(y), True ^ (x > 0)),
+   to=_bits(torch.logical_xor, lambda x, y: x + y - 2 * torch.bitwise_and(x, y)))  # fmt: skip
 
 
 @op(
