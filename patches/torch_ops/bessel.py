@@ -1,7 +1,7 @@
 """Bessel functions of order 0 and 1 and Airy's Ai, by polynomials on two or three parts of the axis.
 
-Each part is the function without its singularity, growth or oscillation, fitted with an error below 3e-7: up to 8 (2
-for K, 3 for Ai) in the squared argument, beyond it in its reciprocal.
+Each part is the function without its singularity, growth or oscillation, fitted with an error below 3e-7: up to 8 (4.5
+for J and Y, 2 for K, 3 for Ai) in the squared argument, beyond it in its reciprocal.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ _K: tuple[Parts, Parts] = (
          -0.0068200795652, 0.0040548194714, -0.0015275277662, 0.00026411514922),
     ),
 )  # fmt: skip
-# In 2 (x / 8)**2 - 1, from -1 to 1: by powers of it the terms would cancel.
+# In x**2 - 10.125, from -10.125 to 10.125: by powers of x**2 the terms would cancel.
 _J_NEAR = (
-    (0.045829664781, 0.93030121785, -0.64846927744, -0.80808821894, 1.0383793953, -0.50747134103, 0.14598912948,
-     -0.028465193218, 0.0040575375952, -0.00045105840835, 3.8953797546e-05),
-    (-0.058143827959, 0.081058659091, 0.15151665167, -0.2595948394, 0.15858376167, -0.054745963136, 0.012456825705,
-     -0.0020287084826, 0.00024947277671, -2.4376280962e-05, 1.8878124496e-06),
+    (-0.31541377212, -0.04220112112, 0.0059780049999, -0.00021994621844, 3.991800907e-06, -4.3869963059e-08,
+     3.2666844573e-10, -1.7461098529e-12),
+    (0.084402242069, -0.023912025716, 0.0013196773516, -3.1934109945e-05, 4.386983028e-07, -3.9229215161e-09,
+     2.4455899797e-11),
 )  # fmt: skip
 _Y_NEAR = (
-    (-0.3822506543, -0.82843583268, 1.6470964675, 0.14412517042, -1.0775476009, 0.67218353314, -0.21895803776,
-     0.046352307227, -0.0070246487147, 0.00082087232966, -7.3765034331e-05),
-    (0.070759858828, -0.24337742822, 0.023367571256, 0.23507204055, -0.19639839317, 0.078548157604, -0.019628779976,
-     0.0034218320844, -0.00044377273767, 4.5331979815e-05, -3.6406019199e-06),
+    (0.54612705162, -0.016686661553, -0.0045915604624, 0.0002457031268, -5.2950802823e-06, 6.4853005244e-08,
+     -5.2238054893e-10, 2.9655780619e-12),
+    (0.11608131475, 0.012850999827, -0.0013053757021, 3.9513633571e-05, -6.1838430694e-07, 6.0541671422e-09,
+     -4.0379046924e-11),
 )  # fmt: skip
-# Of the wave beyond 8: the parts in phase, and a quarter turn off.
+# Of the wave beyond 4.5: its height, and what its phase is ahead.
 _WAVES: tuple[Parts, Parts] = (
-    ((0.99999999999, -0.0010986323916, 2.7375723021e-05, -2.1601125044e-06, 3.0938204235e-07, -4.0263754058e-08),
-     (-0.015624999999, 0.00014305104311, -6.929190572e-06, 8.1413335286e-07, -1.5147729484e-07, 1.3260810632e-08)),
-    ((1, 0.0018310542236, -3.5198308391e-05, 2.5547952e-06, -3.5245735797e-07, 4.5142172787e-08),
-     (0.046875000004, -0.00020027170528, 8.4711805588e-06, -9.4600207578e-07, 1.7396122839e-07, -4.6178746709e-09)),
+    ((0.99999991497, -0.062443033765, 0.097000076757, -0.26810493515),
+     (-0.12499970583, 0.064918807283, -0.18787904759, 0.67109535239)),
+    ((1.0000001254, 0.1874195522, -0.18424391747, 0.42733894842),
+     (0.37499955047, -0.16380235447, 0.34083161418, -1.0547065031)),
 )  # fmt: skip
 _AIRY_NEAR = (
     0.35502805716, -0.77645792555, -1.0258539103e-06, 1.5976150503, -1.7469990787, 0.00013043909922, 1.4375212634,
@@ -81,7 +81,7 @@ _AIRY_WAVE: Parts = (
     (0.99999999477, -0.0030940453792, 0.00039478644148, -0.00013848058782, 5.6247775766e-05, -1.2838346085e-05),
     (0.069444423909, -0.0031644496813, 0.00078368378394, -0.00038040734495, 0.00017860236244, -4.3459230961e-05),
 )
-_BOUND, _K_BOUND, _AIRY_BOUND = 8.0, 2.0, 3.0
+_BOUND, _WAVE_BOUND, _K_BOUND, _AIRY_BOUND = 8.0, 4.5, 2.0, 3.0
 
 
 def i(order: int, x: Tensor, scaled: bool) -> Tensor:
@@ -117,33 +117,27 @@ def k(order: int, x: Tensor, scaled: bool) -> Tensor:
 def j(order: int, x: Tensor) -> Tensor:
     """The Bessel function J of order 0 or 1."""
     size = x.abs()
-    low = _near(order, size.clamp(max=_BOUND), _J_NEAR)
-    found = torch.where(size < _BOUND, low, _wave(order, size.clamp(min=_BOUND), 1))
+    low = polynomial(x * x - _WAVE_BOUND**2 / 2, _J_NEAR[order])
+    found = torch.where(size < _WAVE_BOUND, low * size if order else low, _wave(order, size, 1 / size, 1))
     return torch.where(x < 0, -found, found) if order else found
-
-
-def _near(order: int, x: Tensor, parts: tuple[tuple[float, ...], ...]) -> Tensor:
-    found = polynomial(x * x * (2 / _BOUND**2) - 1, parts[order])
-    return found * x if order else found
 
 
 def y(order: int, x: Tensor) -> Tensor:
     """The Bessel function Y of order 0 or 1. -inf at 0, NaN below."""
-    part = x.clamp(max=_BOUND)
-    log = torch.log(part) * _near(order, part, _J_NEAR)
-    low = _near(order, part, _Y_NEAR) + 2 / math.pi * (log - 1 / part if order else log)
-    return torch.where(x == 0, -math.inf, torch.where(x < _BOUND, low, _wave(order, x.clamp(min=_BOUND), 0)))
+    square, share, over = x * x - _WAVE_BOUND**2 / 2, 2 / math.pi, 1 / x
+    slope = polynomial(square, [share * term for term in _J_NEAR[order]])
+    low = polynomial(square, _Y_NEAR[order]) + torch.log(x) * slope
+    low = torch.where(x == 0, -math.inf, low * x - share * over) if order else low
+    return torch.where(x < _WAVE_BOUND, low, _wave(order, x, over, 0))
 
 
-def _wave(order: int, x: Tensor, quarters: int) -> Tensor:
-    """sqrt(2 / (pi x)) times a sine, whose phase is some quarters of a turn further; x >= 8."""
-    even, odd = _WAVES[order]
-    t = (_BOUND / x) ** 2
-    phase = x - math.pi * (1 / 4 + order / 2 - quarters / 2)
-    # onnxruntime has no cosine in float64.
-    ahead = torch.sin(phase + math.pi / 2) if x.dtype == torch.float64 else torch.cos(phase)
-    wave = polynomial(t, even) * torch.sin(phase) + polynomial(t, odd) * _BOUND / x * ahead
-    return torch.sqrt(2 / math.pi / x) * wave
+def _wave(order: int, x: Tensor, over: Tensor, quarters: int) -> Tensor:
+    """sqrt(2 / (pi x)) times a sine, whose phase is some quarters of a turn further; x >= 4.5, over: 1 / x."""
+    height, ahead = _WAVES[order]
+    over = over.clamp(0.0, 1 / _WAVE_BOUND)  # where it is not asked for: the sine of a large number is slow
+    t = over * over
+    phase = x + (polynomial(t, ahead) * over - math.pi * (1 / 4 + order / 2 - quarters / 2))
+    return torch.sqrt(over * (2 / math.pi)) * polynomial(t, height) * torch.sin(phase)
 
 
 def airy(x: Tensor) -> Tensor:

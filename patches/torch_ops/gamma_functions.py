@@ -59,7 +59,7 @@ def _right(z: Tensor) -> Tensor:
     return torch.where(z < 3, low, high)
 
 
-_TERMS = 12  # summed one by one, before the formula of Euler and Maclaurin takes over
+_TERMS = 5  # summed one by one, before the formula of Euler and Maclaurin takes over
 # B(2k) / (2k)! of the Bernoulli numbers B(2k), -B(2k) / 2k, and themselves.
 _ZETA = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160, -691 / 1307674368000)
 _DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760, -1 / 12)

@@ -150,10 +150,11 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> A
         return found.values if dim is None else found
     if not input.is_floating_point():
         return median(input, dim, keepdim)
-    # Every second NaN counts as the least of all numbers, the others as the largest: the median is that of all.
+    # Half of the NaN count as the least of all numbers, the others as the largest: the median is that of all.
     unknown = torch.isnan(input)
-    number = unknown.to(torch.int32).cumsum(dim) + counted(input.shape[dim], input)
-    filled = torch.where(unknown & (number % 2 == 0), -torch.inf, torch.where(unknown, torch.inf, input))
+    number, size = unknown.to(torch.int32).cumsum(dim), counted(input.shape[dim], input)
+    least = number <= (number.amax(dim, keepdim=True) + size % 2) // 2
+    filled = torch.where(unknown, torch.where(least, -torch.inf, torch.inf).to(input.dtype), input)
     found, _ = _largest_of_smallest(filled, (input.shape[dim] + 1) // 2, dim)
     found = torch.where(unknown.all(dim, keepdim=True), torch.nan, found)
     # Looked for once more: the infinities that stand for NaN are sorted among the others.

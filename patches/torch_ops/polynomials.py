@@ -20,21 +20,25 @@ _MOST_TERMS = 16  # of a degree that is a number: unrolled up to it, a loop beyo
 _LIMIT = {torch.float64: 512}  # the largest degree of a Hermite polynomial in eager; 128 in float32
 
 
-def by_recurrence(x: Tensor, n: Tensor | int, first: Tensor, following: Next) -> Tensor:
+def by_recurrence(
+    x: Tensor, n: Tensor | int, first: Tensor, following: Next, dtype: torch.dtype, known: float
+) -> Tensor:
     """P_n(x) from P_0 = 1, P_1 = `first` and P_(k+1) = following(k, x, P_k, P_(k-1)); 0 for a negative n.
 
-    x, first: float64. n: of whole numbers, which broadcasts with x; or a number.
+    x, first: float64. n: of whole numbers, which broadcasts with x; or a number; NaN for one above `known`. dtype: of
+    the result.
     """
     one = torch.ones_like(first)
     if isinstance(n, int) and n <= _MOST_TERMS:
         before, last = one, first
         for k in range(1, n):
             before, last = last, following(k, x, last, before)
-        return last if n > 0 else one if n == 0 else torch.zeros_like(one)
+        return (last if n > 0 else one if n == 0 else torch.zeros_like(one)).to(dtype)
     # Of an axis: the trace exporter makes a 0-d float64 plus a number float32.
     degree = torch.as_tensor(n).to(torch.float64)
     degree = degree if degree.dim() else degree.reshape(1)
-    one, same = torch.ones_like(first + degree), isinstance(n, int) or not n.dim()
+    same = isinstance(n, int) or not n.dim()
+    first = first if same else first + torch.zeros_like(degree)
     most = degree.reshape(-1).amax(0, keepdim=True)
 
     @while_loop(lambda k, last, before: (k < most).any())
@@ -44,9 +48,9 @@ def by_recurrence(x: Tensor, n: Tensor | int, first: Tensor, following: Next) ->
             found, before_it = (torch.where(k < degree, *both) for both in ((found, last), (last, before)))
         return k + 1, found, before_it
 
-    _, found, _ = run(torch.ones_like(most), first * one, one.clone())
-    found = torch.where(degree >= 1, found, one)
-    return torch.where(degree < 0, torch.zeros_like(one), found)
+    _, found, _ = run(torch.ones_like(most), first.clone(), torch.ones_like(first))
+    other = torch.where(degree > known, math.nan, torch.where(degree < 0, 0.0, 1.0)).to(dtype)
+    return torch.where((degree >= 1) & (degree <= known), found.to(dtype), other)
 
 
 def _degrees(n: int) -> tuple[Tensor, Tensor]:
@@ -64,10 +68,9 @@ def _row(name: str, first: Callable[[Tensor], Tensor], following: Next) -> None:
         x = x if x.dim() else x.reshape(1)  # the trace exporter makes a 0-d float64 beside a number float32
         x = 2 * x - 1 if shifted else x
         degree = n.to(torch.int64).to(torch.float64) if isinstance(n, Tensor) else int(n)
-        found = by_recurrence(x, degree, first(x), following)
-        if bounded and (isinstance(degree, Tensor) or degree > _LIMIT.get(dtype, 128)):
-            found = torch.where(torch.as_tensor(degree) > _LIMIT.get(dtype, 128), math.nan, found)
-        return (found.reshape(()) if alone else found).to(dtype)
+        known = _LIMIT.get(dtype, 128) if bounded else math.inf
+        found = by_recurrence(x, degree, first(x), following, dtype, known)
+        return found.reshape(()) if alone else found
 
     function = getattr(torch.special, name.removeprefix("special."))
     case = lambda x, n: (*(function(x, by) for by in (n, 4, 19, 0)), function(1.5, n), function(x[0], n[0]))  # noqa: E731
