@@ -87,20 +87,20 @@ class NodeEmitter:
             parent = clone.outputsAt(view.place if number else 0)
         return parent
 
-    def put_back(self, view: View, old: Value, new: Value, place: Node) -> Value:
-        """What the view was taken from, with the elements `new` in it and its own (`old`) elsewhere."""
-        node, kind = view.nodes[0], view.nodes[0].kind()
+    def put_back(self, views: Sequence[View], old: Value, new: Value, place: Node) -> Value:
+        """What the last of `views` was taken from, with the elements `new` of the first one and its own (`old`)."""
+        if len(views) > 1 or not turned_alone(views[0]):
+            return self._scattered(views, old, new, place)
+        node, kind = views[0].nodes[0], views[0].nodes[0].kind()
         if kind in _KEPT:
             return new
         if kind in _EXCHANGED:
-            turned = self.seen(view, new, place)
+            turned = self.seen(views[0], new, place)
             turned.setType(_like(old))
             return turned
         if kind in _RESHAPED:
             return self._shaped(new, old, place)
-        if kind == "aten::permute" and (order := _numbers(node.inputsAt(1))) is not None:
-            return self._permuted(new, old, order, place)
-        return self._scattered(view, old, new, place)
+        return self._permuted(new, old, _numbers(node.inputsAt(1)) or (), place)
 
     def _permuted(self, new: Value, old: Value, order: Sequence[int], place: Node) -> Value:
         # The inverse permutation: where each axis of the owner went.
@@ -108,16 +108,19 @@ class NodeEmitter:
         back = self._ints([whole.index(axis) for axis in range(len(order))], place)
         return self._new("aten::permute", [new, back], old, place)
 
-    def _scattered(self, view: View, old: Value, new: Value, place: Node) -> Value:
-        """By the places of the view's elements: the view of 0, 1, 2, ..."""
+    def _scattered(self, views: Sequence[View], old: Value, new: Value, place: Node) -> Value:
+        """By the places of the elements: the views of 0, 1, 2, ..."""
         whole = self._new("aten::numel", [old], None, place)
         whole.setType(torch._C.IntType.get())
         long, none = self._constant(4, place), self._constant(None, place)
         numbers = self._new("aten::arange", [whole, long, none, none, none], old, place, _count(old), torch.int64)
         shaped = self._shaped(numbers, old, place)
         shaped.setType(_like(old, dtype=torch.int64))
-        places = self.seen(view, shaped, place)
-        places.setType(_like(new, dtype=torch.int64))
+        places = shaped
+        for view in reversed(views):
+            if view.nodes[0].kind() not in _KEPT:  # which would give them the dtype of the elements
+                places = self.seen(view, places, place)
+                places.setType(_like(places, dtype=torch.int64))
         flat = self._flat(old, place)
         parts = [flat, self._constant(0, place), self._flat(places, place), self._flat(new, place)]
         return self._shaped(self._new("aten::scatter", parts, flat, place), old, place)
@@ -158,6 +161,14 @@ class NodeEmitter:
         if like is not None:
             node.output().setType(_like(like, sizes, dtype))
         return node.output()
+
+
+def turned_alone(view: View) -> bool:
+    """Whether a view has all elements of its parent, so that they are put back without places."""
+    node = view.nodes[0]
+    if node.kind() == "aten::permute":
+        return _numbers(node.inputsAt(1)) is not None
+    return node.kind() in (*_KEPT, *_EXCHANGED, *_RESHAPED)
 
 
 def _like(value: Value, sizes: Sequence[int] | None = None, dtype: torch.dtype | None = None) -> torch._C.TensorType:

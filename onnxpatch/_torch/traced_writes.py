@@ -23,7 +23,16 @@ import torch
 
 from onnxpatch._torch.function_modes import running_trace, tracing_paused
 from onnxpatch._torch.symbolic_sizes import traced_value
-from onnxpatch._torch.traced_nodes import NodeEmitter, View, can_write, is_in_place, is_view, views_made, written_by
+from onnxpatch._torch.traced_nodes import (
+    NodeEmitter,
+    View,
+    can_write,
+    is_in_place,
+    is_view,
+    turned_alone,
+    views_made,
+    written_by,
+)
 
 if TYPE_CHECKING:
     from torch import Block, Graph, Node, Value
@@ -207,15 +216,19 @@ class _Rewritten:
     def _store(self, target: Value, new: Value, node: Node) -> None:
         """`new` are the elements of `target` after `node`; put them into every tensor that it is a view of."""
         steps = self._memory.chain(target)
+        # Up to the last view of a part they are put back at once; what lies between is seen anew where it is read.
+        parts = [number for number, step in enumerate(steps, 1) if not turned_alone(step)][-1:]
+        groups = [steps[: parts[0]]] if parts else []
+        groups += [[step] for step in steps[sum(parts) :]]
         # Their elements before the write, read while these are what the owner has.
-        before = [self.read(step.parent, node) for step in steps]
+        before = [self.read(group[-1].parent, node) for group in groups]
         owner = self._memory.owner_of(target).unique()
         count = self._count[owner] = self._count[owner] + 1
         self._latest[target.unique()] = count, new
         place = self._write.after(node)
-        for step, old in zip(steps, before, strict=True):
-            new = self._write.put_back(step, old, new, place)
-            self._latest[step.parent.unique()] = count, new
+        for group, old in zip(groups, before, strict=True):
+            new = self._write.put_back(group, old, new, place)
+            self._latest[group[-1].parent.unique()] = count, new
 
 
 def _followed(view: Node, write: Node) -> bool:

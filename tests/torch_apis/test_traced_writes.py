@@ -74,6 +74,13 @@ def cast(y: Tensor, x: Tensor) -> Tensor:
     return y.to(torch.float32)
 
 
+def part_of_nothing(y: Tensor, x: Tensor) -> Tensor:
+    rows = y[:, :-2]  # none of one or two
+    columns = rows[..., 1:]
+    columns += 1
+    return y
+
+
 def two_memories(y: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     other = x * 1
     other[:, 0] += 3  # the exporter follows it
@@ -98,6 +105,7 @@ WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "an earlier view": earlier_view,
     "a view of a view": view_of_view,
     "a slice of another line": next_line,
+    "a part that may be empty": part_of_nothing,
     "beside one that is followed": two_memories,
     "another dtype": cast,
     "all of a tensor": lambda y, x: (y.copy_(x * 2), y + 1),
