@@ -55,6 +55,19 @@ def test_a_loop_over_what_a_parameter_with_gradients_made() -> None:
     ).ok
 
 
+class Pieces(nn.Module):
+    """Four rows at a time."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x[at : at + 4].softmax(0) for at in range(0, x.shape[0], 4)])
+
+
+def test_the_last_piece_may_be_shorter_under_trace() -> None:
+    assert onnxpatch.export(
+        Pieces().eval(), (torch.rand(8, 2),), dynamic_shapes=ROWS, exporter="trace", branches=True, attempts="asked"
+    ).ok
+
+
 @pytest.mark.parametrize("exporter", ["dynamo", "trace"])
 def test_a_loop_may_have_no_rounds(exporter: str, tmp_path: Path) -> None:
     report = onnxpatch.export(

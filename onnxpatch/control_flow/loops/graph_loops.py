@@ -112,14 +112,17 @@ class _RecordedBody:
         return [binding(result).clone() for result in self.results]
 
 
-def scan_loop(step: Body, carry: list[torch.Tensor], rows: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+def scan_loop(
+    step: Body, carry: list[torch.Tensor], rows: Sequence[torch.Tensor], dim: int | None = None
+) -> Sequence[torch.Tensor]:
     """Write `for each in zip(*rows): *carry, out = step(*carry, *each)`; returns the last carry and the stacked outs.
 
-    rows: tensors [n, ...]; out of each round the same shape, stacked to [n, ...].
+    rows: tensors [n, ...]; out of each round the same shape, stacked to [n, ...]. dim: under trace, the axis along
+    which they are concatenated instead; there their sizes may differ.
     """
     body = _RecordedBody(step, [*carry, *(tensor.select(0, 0) for tensor in rows)])
     if exporting() == "trace":
-        return _traced_scan(body, carry, rows)
+        return _traced_scan(body, carry, rows, "torch.stack(outs)" if dim is None else f"torch.cat(outs, {dim})")
     count = len(carry) + len(rows)
 
     def combine(*operands: torch.Tensor) -> list[torch.Tensor]:
@@ -131,7 +134,7 @@ def scan_loop(step: Body, carry: list[torch.Tensor], rows: Sequence[torch.Tensor
 
 
 def _traced_scan(
-    body: _RecordedBody, carry: list[torch.Tensor], rows: Sequence[torch.Tensor]
+    body: _RecordedBody, carry: list[torch.Tensor], rows: Sequence[torch.Tensor], joined: str
 ) -> Sequence[torch.Tensor]:
     outside, count = body.outside, len(carry) + len(rows)
     state, each, extra = _names("c", len(carry)), _names("x", len(rows)), _names("a", len(outside))
@@ -140,7 +143,7 @@ def _traced_scan(
     lines = ["outs = []", f"for i in range({each[0]}.size(0)):"]
     lines += [f"    r = step({', '.join([*state, *taken, *extra])})"]
     lines += [*_unpacked(state), f"    outs.append(r[{len(carry)}])"]
-    lines += [f"return ({', '.join([*state, 'torch.stack(outs)'])})"]
+    lines += [f"return ({', '.join([*state, joined])})"]
     sizes = [*map(_fixed_sizes, carry), *((_fixed_sizes(tensor) or [])[1:] for tensor in rows)]
 
     def repeat(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -20,6 +20,7 @@ from typing import TypeVar, cast
 
 import torch
 
+from onnxpatch._torch import exporting
 from onnxpatch.control_flow.loops import graph_loops
 from onnxpatch.control_flow.optional_outputs import Refusals
 from onnxpatch.control_flow.pytrees import Leaf, StackedRounds, map_leaves, tensors
@@ -57,7 +58,7 @@ class RecordedLoop:
         self.places: dict[int, tuple[int, Place]] = {}
         self.carried: dict[Place, torch.Tensor] = {}
         self.done = False
-        self._written: dict[Place | None, list[torch.Tensor]] = {}
+        self._written: dict[tuple[Place | None, int | None], list[torch.Tensor]] = {}
         self._last_rows: dict[Place, torch.Tensor] = {}
 
     def rounds_in(self, values: object) -> int:
@@ -81,7 +82,9 @@ class RecordedLoop:
         if not any(id(tensor) in self.places for tensor in tensors((args, kwargs))):
             return args, kwargs
         if function in _JOINS and isinstance(args, tuple) and isinstance(args[0], list | tuple):
-            return cast(ArgsT, (self._joined(args[0]), *args[1:])), kwargs
+            dim = kwargs.get("dim", args[1] if len(args) > 1 else 0) if isinstance(kwargs, dict) else 0
+            within = dim if function is not torch.stack and exporting() == "trace" else None
+            return cast(ArgsT, (self._joined(args[0], within), *args[1:])), kwargs
         return map_leaves(args, self.final), map_leaves(kwargs, self.final)
 
     def final(self, leaf: ValueT) -> ValueT:
@@ -104,8 +107,11 @@ class RecordedLoop:
             self._last_rows[place] = self.capture.execute(torch.select, (self._stacked(place), 0, -1))
         return self._last_rows[place]
 
-    def _joined(self, parts: Sequence[object]) -> list[object]:
-        """The argument of a `stack` or `cat`; one tensor of every round, in order, is replaced by their stack."""
+    def _joined(self, parts: Sequence[object], dim: int | None) -> list[object]:
+        """The argument of a `stack` or `cat`; one tensor of every round, in order, is replaced by their stack.
+
+        dim: of a `cat` that the loop can do itself, so that the last round's may be shorter: they are one tensor.
+        """
         found = [self.places.get(id(part)) for part in parts]
         inside = [index for index, place in enumerate(found) if place is not None]
         first, rounds = inside[0], len(self.rounds)
@@ -116,6 +122,8 @@ class RecordedLoop:
             return [self.final(part) for part in parts]
         # What is not a tensor here is torch's own error, and stays in.
         before, after = (cast("list[torch.Tensor]", list(side)) for side in (parts[:first], parts[first + rounds :]))
+        if dim is not None and places != {ROW}:
+            return [*before, self._write(places.pop(), dim)[-1], *after]
         return StackedRounds(before, self._stacked(places.pop()), after)
 
     def _stacked(self, place: Place) -> torch.Tensor:
@@ -125,13 +133,13 @@ class RecordedLoop:
             return self.rows
         return self._write(place)[-1]
 
-    def _write(self, place: Place | None) -> list[torch.Tensor]:
+    def _write(self, place: Place | None, dim: int | None = None) -> list[torch.Tensor]:
         """The results of the loop in the graph, written on first use."""
         # A loop that is in the graph cannot get another output: each place that is asked for writes one of its own.
-        if place not in self._written:
-            call = _LoopCall(self, place)
-            self._written[place] = self.capture.execute(call, tuple(call.outer))
-        return self._written[place]
+        if (place, dim) not in self._written:
+            call = _LoopCall(self, place, dim)
+            self._written[place, dim] = self.capture.execute(call, tuple(call.outer))
+        return self._written[place, dim]
 
     def outer(self) -> Iterator[Leaf]:
         """The tensors from outside that the loop uses; they become its inputs."""
@@ -143,8 +151,9 @@ class RecordedLoop:
 
     # ---- the loop of the graph
 
-    def write(self, place: Place | None, outer: Rebinding) -> list[torch.Tensor]:
-        """Write the self. Returns the final state and, for a place, the stack of what every round made there."""
+    def write(self, place: Place | None, outer: Rebinding, dim: int | None = None) -> list[torch.Tensor]:
+        """Write the self. Returns the final state and, for a place, the stack of what every round made there, or its
+        concatenation along `dim`."""
         carry = [outer(initial).clone() for initial in self.carried.values()]
         if self.rows is None:
             state = [outer(self.predicates[0]).clone(), *carry]
@@ -159,7 +168,7 @@ class RecordedLoop:
             results = self._round(list(operands[:-1]) if carry else [], operands[-1], outer, place)
             return [*(operands[0].clone() for _ in dummy), *results]
 
-        final = list(graph_loops.scan_loop(step, [*carry, *dummy], [outer(self.rows)]))
+        final = list(graph_loops.scan_loop(step, [*carry, *dummy], [outer(self.rows)], dim))
         return final[len(dummy) :] if dummy else final
 
     def _round(
@@ -196,8 +205,8 @@ class _LoopCall(Composite):
 
     __name__ = "Loop"
 
-    def __init__(self, loop: RecordedLoop, place: Place | None) -> None:
-        self._loop, self._place = loop, place
+    def __init__(self, loop: RecordedLoop, place: Place | None, dim: int | None) -> None:
+        self._loop, self._place, self._dim = loop, place, dim
         self.outer = list(loop.outer())
 
     def __call__(self, *operands: torch.Tensor) -> list[torch.Tensor]:
@@ -208,4 +217,4 @@ class _LoopCall(Composite):
             if old is not new:
                 binding.bind(old, new)
         with self._loop.capture.pause():
-            return [tensor.clone() for tensor in self._loop.write(self._place, binding)]
+            return [tensor.clone() for tensor in self._loop.write(self._place, binding, self._dim)]
