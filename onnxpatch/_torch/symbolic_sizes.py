@@ -98,14 +98,6 @@ def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt |
     return traced_sizes.number_in_symbols(tensor)
 
 
-def operator_of(tensor: torch.Tensor) -> str:
-    """The operator whose result a tensor of the running torch.jit.trace is (`aten::linalg_eig`); "" for none."""
-    node = _traced_node(tensor) if torch.jit.is_tracing() else None  # type: ignore[attr-defined]
-    kinds = [] if node is None else [node.kind(), *(value.node().kind() for value in node.inputs())]
-    # A named tuple is taken apart behind the operator.
-    return next((kind for kind in kinds if kind.startswith("aten::")), "")
-
-
 def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: int = 200) -> bool:
     """Whether torch.jit.trace is running and all data in `tensor` comes from `sources` and constants; sizes aside."""
     if not torch.jit.is_tracing() or _traced_node(tensor) is None:  # type: ignore[attr-defined]

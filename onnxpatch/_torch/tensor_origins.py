@@ -15,6 +15,7 @@ more: `keep_constant` replaces its node (`torch._C._get_value_trace`). If that m
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -218,6 +219,23 @@ def operator_of_node(node: fx.Node | None) -> str:
     name = "" if schema is None else str(schema.name)
     # `torch.onnx.ops.symbolic` gives the operator's name as its second argument.
     return f"onnx::{node.args[1]}" if name.startswith("onnx_symbolic::") else name
+
+
+def operator_of(tensor: Tensor) -> str:
+    """The operator whose result a tensor of the running export is (`aten::linalg_eig`); "" for none.
+
+    Under dynamo only of one that makes it out of real tensors: of `operator_of_node`, any.
+    """
+    value = traced_value(tensor) if torch.jit.is_tracing() else None  # type: ignore[attr-defined]
+    if value is not None:
+        # A named tuple is taken apart behind the operator.
+        kinds = [value.node().kind(), *(one.node().kind() for one in value.node().inputs())]
+        return next((kind for kind in kinds if kind.startswith("aten::")), "")
+    made: Any = producer(tensor)
+    made = made.args[0] if made is not None and made.target is operator.getitem else made
+    operands = [] if made is None else [node.meta.get("val") for node in made.all_input_nodes]
+    real = bool(operands) and not any(isinstance(one, Tensor) and one.is_complex() for one in operands)
+    return operator_of_node(made) if real else ""
 
 
 def keep_constant(tensor: torch.Tensor) -> bool:

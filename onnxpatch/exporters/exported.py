@@ -45,7 +45,13 @@ _FIXED = (
     "; a line of the model fixes that size while it is exported: onnxpatch.doctor names it; or leave that axis out of "
     "dynamic_shapes"
 )
+_RESIZED = (
+    "; no operator that is recorded computes this: Tensor.resize_, Tensor.set_ and .data change a tensor beside the "
+    "graph, so make a new one, by reshape and slices"
+)
 _REMEDIES = {
+    "not have observable data dependence": _RESIZED,
+    "Expected IntList but got GenericList": _RESIZED,
     "but tracing inferred a static shape of": _FIXED,
     "operator 'quantized::": _FLOAT.replace("or ", ""),
     "might be aliasing": _COPY,

@@ -24,7 +24,6 @@ from onnxpatch._torch.symbolic_sizes import (
     example_of,
     missing_to,
     never_negative,
-    operator_of,
     relation_of,
     sampled_sizes,
     split_fraction,
@@ -32,7 +31,14 @@ from onnxpatch._torch.symbolic_sizes import (
     traced_from,
     traced_from_sizes,
 )
-from onnxpatch._torch.tensor_origins import all_ones, constant, divided_by_data, keep_constant, unrecorded
+from onnxpatch._torch.tensor_origins import (
+    all_ones,
+    constant,
+    divided_by_data,
+    keep_constant,
+    operator_of,
+    unrecorded,
+)
 
 __all__ = [
     "ROUNDING",

@@ -375,13 +375,24 @@ def test_an_output_that_no_input_has_a_part_in_is_named() -> None:
         onnxpatch.export(ThroughNumpy(), (torch.randn(3, 3),), exporter="trace")
 
 
-def test_an_operator_with_a_complex_result_that_no_pair_stands_for_is_named() -> None:
+@pytest.mark.parametrize("exporter", ["trace", pytest.param("dynamo", marks=pytest.mark.slow)])
+def test_an_operator_with_a_complex_result_that_no_pair_stands_for_is_named(exporter: str) -> None:
     class Eigenvalues(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.linalg.eig(x).eigenvalues.real
 
     with pytest.raises(onnxpatch.ExportError, match="aten::linalg_eig has no ONNX form"):
-        onnxpatch.export(Eigenvalues(), (torch.randn(3, 3),), exporter="trace")
+        onnxpatch.export(Eigenvalues(), (torch.randn(3, 3),), exporter=exporter)
+
+
+@pytest.mark.parametrize("exporter", ["trace", pytest.param("dynamo", marks=pytest.mark.slow)])
+def test_a_tensor_that_is_resized_beside_the_graph_is_named(exporter: str) -> None:
+    class Resized(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.clone().resize_(x.shape[0], 2)
+
+    with pytest.raises(onnxpatch.ExportError, match=r"Tensor\.resize_, .* make a new one"):
+        onnxpatch.export(Resized(), (torch.randn(4, 3),), exporter=exporter, dynamic_shapes=({0: "n"},))
 
 
 def test_unique_in_no_order_is_compared_sorted() -> None:
