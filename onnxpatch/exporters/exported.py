@@ -24,6 +24,7 @@ from onnxpatch.exporters.artifact import without_room
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.messages.text import relative
 from onnxpatch.messages.user_code import frames_of, is_user_file, is_user_frame
+from onnxpatch.onnxfile.editing import mentions
 
 _LONGEST = 400  # characters of the exporter's message
 # torch's advice on its debug switches and on how to write code, with what follows it; its first words before a list
@@ -89,14 +90,13 @@ class Exported:
 
     def may_have(self, *operators: str) -> bool:
         """Whether one of these ONNX operators may be in the file: dynamo's program says so without a look into it."""
-        return self._operators is None or not self._operators.isdisjoint(operators)
+        return mentions(self.path, operators) if self.program is None else not self._operators.isdisjoint(operators)
 
     @functools.cached_property
-    def _operators(self) -> set[str] | None:
-        if self.program is None:
-            return None
+    def _operators(self) -> set[str]:
         from onnxscript import ir
 
+        assert self.program is not None
         return {node.op_type for node in ir.traversal.RecursiveGraphIterator(self.program.model.graph)}
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxpatch.onnxfile.editing import UseDef, edited, mentions, rewrite
+from onnxpatch.onnxfile.editing import UseDef, edited, rewrite
 from onnxpatch.onnxfile.graph import all_graphs, inner_graphs
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.onnxfile.runtime_forms import value_types
@@ -47,8 +47,6 @@ _HANDS_ON = {"Add", "Clip", "Concat", "Gather", "Identity", "Max", "Min", "Mul",
 # ------------------------------------------------------------------ extremes of int64 data
 def compare_extremes(file: str | os.PathLike[str]) -> int:
     """Change a file in place; returns how many nodes were written as comparisons."""
-    if not mentions(file, EXTREMES):
-        return 0
     # What the file says at once may be too much; the dtype of every value is a second's work for a large one.
     proto, count = load_graph(Path(file)), 0
     if not _found(proto, None) or not _found(proto, types := value_types(proto)):
@@ -189,8 +187,6 @@ class _Compared(_NewNodes):
 # ------------------------------------------------------------------ sigmoids below a logarithm
 def write_small_sigmoids(file: str | os.PathLike[str]) -> int:
     """Change a file in place; returns how many nodes were written so."""
-    if not (mentions(file, ["Log"]) and mentions(file, ["Sigmoid"])):
-        return 0
     with edited(file) as proto:
         known = UseDef(proto)
 
