@@ -57,6 +57,8 @@ def _assigned(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
     parts[..., x[0, 0] > 0] = 5.0
     parts[:, mask[0]] = x[:, mask[0]] * 2
     parts[:, ~mask[0], 2:4] = x[0, ~mask[0], 2:4] * 3
+    part = parts[..., 1:4]
+    part[part > 0] = -x[..., 1:4][part > 0]
     return rows, numbers, parts
 
 
@@ -93,7 +95,7 @@ def _with_values(tensor: Tensor, index: object, value: Any) -> tuple[Any, Tensor
     part = tensor[place]
     after = part.dim() - before - mask.dim()
     if isinstance(value, Tensor) and value.dim() > after:
-        if not before and not rest:
+        if not before and not rest and not _writes_to_part(tensor):
             return None
         value = _spread(value, mask, after)
     where = mask.reshape(*mask.shape, *(1,) * after)
@@ -169,7 +171,12 @@ def _is_known(before: int, mask: Tensor, rest: tuple[object, ...], tensor: Tenso
     """Whether the exporter has a form: the mask names single elements; under dynamo, the first axes too."""
     if rest or before:
         return False
-    return exporting() == "dynamo" or mask.dim() == tensor.dim()
+    return exporting() == "dynamo" or (mask.dim() == tensor.dim() and not _writes_to_part(tensor))
+
+
+def _writes_to_part(tensor: Tensor) -> bool:
+    """Whether the trace would write to a view: torch then mixes the view's places with those of the mask."""
+    return exporting() == "trace" and tensor._is_view()
 
 
 def _mask_of(tensor: Tensor, index: object) -> tuple[int, Tensor | None, tuple[Any, ...]]:
