@@ -1,4 +1,4 @@
-"""Masks: bools filled with a bool, elements assigned or selected through one, branches that save work for one."""
+"""Masks: elements assigned or selected through one, branches that save work for one."""
 
 from __future__ import annotations
 
@@ -12,38 +12,15 @@ from onnxpatch import exporting, missing, op, running_model, untraced
 from onnxpatch.decisions.ask import deciding_frame
 from onnxpatch.decisions.if_rules.noop_masks import answer_that_uses_mask
 from onnxpatch.formulas.proof_cases import randomised
-from onnxpatch.formulas.symbolic import constant, counted, decided_by_data, fixed_size, traced_from_sizes
+from onnxpatch.formulas.symbolic import (
+    constant,
+    counted,
+    decided_by_data,
+    fixed_size,
+    traced_from_sizes,
+)
 
 _ATEN = torch.ops.aten
-
-
-def _filled(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """A mask of places, with those beyond a length and those of large values taken out or put in."""
-    kept = mask.masked_fill(x > 1, False)
-    return kept, torch.masked_fill(mask, x[:, :1] < 0, True)
-
-
-def _masks() -> list[tuple[Tensor, Tensor]]:
-    return [(torch.rand(b, n) > 0.5, torch.randn(b, n)) for b, n in ((2, 5), (3, 9), (1, 1))]
-
-
-@op(
-    "masked_fill",
-    name="bools-filled",
-    why="We don't have an op for aten::masked_fill but it isn't a special case; "
-    "Could not find an implementation for Where(16) node",
-    reason="aten::masked_fill|Where",
-    link="https://github.com/pytorch/pytorch/issues/82762",
-    tries=_masks,
-    case=_filled,
-    unchanged=lambda mask, x: x.masked_fill(mask, 0.0),
-)
-def bools_filled(input: Tensor, mask: Tensor, value: object) -> Tensor:
-    """Fills bools by `input | mask` for True, and by `input & ~mask` for False."""
-    if input.dtype != torch.bool or isinstance(value, Tensor):
-        return NotImplemented
-    # onnxruntime has And, Or and Not of bools, and no Where.
-    return input | mask if value else input & ~mask
 
 
 def _assigned(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
@@ -59,7 +36,9 @@ def _assigned(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
     parts[:, ~mask[0], 2:4] = x[0, ~mask[0], 2:4] * 3
     part = parts[..., 1:4]
     part[part > 0] = -x[..., 1:4][part > 0]
-    return rows, numbers, parts
+    flags = ~mask
+    flags[x[:, :, 0] > 0] = True
+    return rows, numbers, parts, flags
 
 
 @op(
@@ -73,6 +52,7 @@ def _assigned(x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
     tries=lambda b, n: (torch.randn(b, n, 6), torch.rand(b, n) > 0.5),
     sizes=((2, 5), (3, 9), (1, 1)),
     case=_assigned,
+    beside=("bools-chosen",),
     unchanged=lambda x, mask: torch.where(mask[..., None], x, 0.0),
 )
 def masked_assignment(original: Callable[..., None], tensor: Tensor, index: object, value: Any) -> None:
@@ -88,18 +68,16 @@ def masked_assignment(original: Callable[..., None], tensor: Tensor, index: obje
 def _with_values(tensor: Tensor, index: object, value: Any) -> tuple[Any, Tensor] | None:
     """What to assign to, and the tensor to assign; None for what needs no help."""
     before, mask, rest = _mask_of(tensor, index)
-    if mask is None or _is_known(before, mask, rest, tensor):
+    if mask is None or _is_known(before, mask, rest, tensor, value):
         return None
     # The part of the tensor that holds what the mask may name: all of the masked axes, and what is asked of the others.
     place = (slice(None),) * (before + mask.dim()) + rest
     part = tensor[place]
     after = part.dim() - before - mask.dim()
     if isinstance(value, Tensor) and value.dim() > after:
-        if not before and not rest and not _writes_to_part(tensor):
-            return None
         value = _spread(value, mask, after)
     where = mask.reshape(*mask.shape, *(1,) * after)
-    fill = value if isinstance(value, Tensor) else torch.full((), value, dtype=tensor.dtype, device=tensor.device)
+    fill = value if isinstance(value, Tensor) else torch.tensor(value, dtype=tensor.dtype, device=tensor.device)
     return place if rest else slice(None), torch.where(where, fill.to(tensor.dtype), part)
 
 
@@ -120,14 +98,11 @@ def masked_put(input: Tensor, indices: Any, values: Tensor, accumulate: bool = F
     return NotImplemented if made is None else made[1]
 
 
-def _replaced(x: Tensor) -> tuple[Tensor, Tensor]:
+def _replaced(x: Tensor) -> Tensor:
     """The rows that data names are computed anew: one in the example, none or several elsewhere."""
-    masked, placed = x.clone(), x.clone()
-    mask = x[:, 0, 0] > 0
-    places = torch.where(mask)[0]
-    masked[mask] = masked[mask] * 2 + 1
+    placed, places = x.clone(), torch.where(x[:, 0, 0] > 0)[0]
     placed[places] = placed[places] * 3 - 1
-    return masked, placed
+    return placed
 
 
 @op(
@@ -146,8 +121,8 @@ def assignment_of_one_row(tensor: Tensor, index: object, value: object) -> objec
     """Writes the rows as they are, where data decides how many they are and the example has one."""
     if not isinstance(index, Tensor) or not isinstance(value, Tensor) or value.dim() < 2:
         return NotImplemented
-    rank = tensor.dim() - index.dim() + 1 if index.dtype == torch.bool else tensor.dim() + index.dim() - 1
-    if fixed_size(value, 0) != 1 or value.dim() != rank or not decided_by_data(value, [0]):
+    rank = tensor.dim() + index.dim() - 1
+    if index.dtype == torch.bool or fixed_size(value, 0) != 1 or value.dim() != rank or not decided_by_data(value, [0]):
         return NotImplemented
     tensor.index_put_((index,), value.to(tensor.dtype))
     return None
@@ -167,16 +142,15 @@ def _spread(values: Tensor, mask: Tensor, after: int) -> Tensor:
     return chosen.reshape(*values.shape[:axis], *mask.shape, *values.shape[axis + 1 :])
 
 
-def _is_known(before: int, mask: Tensor, rest: tuple[object, ...], tensor: Tensor) -> bool:
-    """Whether the exporter has a form: the mask names single elements; under dynamo, the first axes too."""
-    if rest or before:
-        return False
-    return exporting() == "dynamo" or (mask.dim() == tensor.dim() and not _writes_to_part(tensor))
+def _is_known(before: int, mask: Tensor, rest: tuple[object, ...], tensor: Tensor, value: object) -> bool:
+    """Whether the exporter has a form: the mask names single elements; under dynamo, the first axes too.
 
-
-def _writes_to_part(tensor: Tensor) -> bool:
-    """Whether the trace would write to a view: torch then mixes the view's places with those of the mask."""
-    return exporting() == "trace" and tensor._is_view()
+    Under trace torch mixes the places of a view with those of the mask, and takes one value for a number.
+    """
+    if rest or before or exporting() == "dynamo":
+        return not rest and not before
+    one = isinstance(value, Tensor) and value.dim() == 1 and fixed_size(value, 0) == 1
+    return mask.dim() == tensor.dim() and tensor.dtype != torch.bool and not tensor._is_view() and not one
 
 
 def _mask_of(tensor: Tensor, index: object) -> tuple[int, Tensor | None, tuple[Any, ...]]:
