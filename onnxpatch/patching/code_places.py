@@ -182,14 +182,18 @@ def _names_in(module: ModuleType, size: int) -> frozenset[str]:
     return frozenset(names)
 
 
-def mention(library: str, modules: Iterable[ModuleType]) -> bool:
-    """Whether modules have a name for a library, a part of it or what it defines, or a function there imports it."""
+def mention(library: str, modules: Sequence[ModuleType]) -> bool:
+    """Whether modules have a name for a library, a part of it or what it defines, a function of theirs imports it, or
+    another module of the same package has a name for it, which they may call."""
     for module in modules:
         values = list(vars(module).values())
         homes = (one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in values)
         if library in map(library_of, filter(_is_text, homes)) or library in _names_in(module, len(values)):
             return True
-    return False
+    packages, itself = {library_of(module.__name__) for module in modules}, sys.modules.get(library)
+    loaded = list(sys.modules.items()) if packages else []
+    beside = [one for path, one in loaded if library_of(path) in packages and isinstance(one, ModuleType)]
+    return not _hold_none(beside, frozenset({id(itself)}))
 
 
 def _is_text(value: object) -> bool:

@@ -88,3 +88,11 @@ def test_names_of_numpy(line: str) -> None:
     )
     assert mention("numpy", [module])
     assert not mention("scipy", [module])
+
+
+def test_names_of_numpy_in_another_module_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    outer, inner = types.ModuleType("written"), types.ModuleType("written.inner")
+    monkeypatch.setitem(sys.modules, "written.inner", inner)
+    assert not mention("numpy", [outer])
+    exec("import numpy", vars(inner))
+    assert mention("numpy", [outer])
