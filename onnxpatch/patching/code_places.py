@@ -19,7 +19,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -187,8 +187,7 @@ def mention(library: str, modules: Sequence[ModuleType]) -> bool:
     another module of the same package has a name for it, which they may call."""
     for module in modules:
         values = list(vars(module).values())
-        homes = (one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in values)
-        if library in map(library_of, filter(_is_text, homes)) or library in _names_in(module, len(values)):
+        if library in map(_library, values) or library in _names_in(module, len(values)):
             return True
     packages, itself = {library_of(module.__name__) for module in modules}, sys.modules.get(library)
     loaded = list(sys.modules.items()) if packages else []
@@ -196,8 +195,12 @@ def mention(library: str, modules: Sequence[ModuleType]) -> bool:
     return not _hold_none(beside, frozenset({id(itself)}))
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
+def _library(value: object) -> str:
+    """The library of a module, a function or a class; of anything else, its type's: nothing of its own is called."""
+    if isinstance(value, ModuleType):
+        return library_of(value.__name__)
+    home = value if isinstance(value, FunctionType | BuiltinFunctionType | type) else type(value)
+    return library_of(home.__module__ if isinstance(home.__module__, str) else None)
 
 
 def _codes(value: object, module: str) -> Iterator[CodeType]:

@@ -79,7 +79,9 @@ def test_not_what_the_code_does_not_name(model_module: types.ModuleType) -> None
         del sys.modules["far.other"]
 
 
-@pytest.mark.parametrize("line", ["import numpy as np", "from numpy import sqrt", "import numpy.linalg as la", ""])
+@pytest.mark.parametrize(
+    "line", ["import numpy as np", "from numpy import sqrt", "from numpy import stack", "import numpy.linalg as la", ""]
+)
 def test_names_of_numpy(line: str) -> None:
     module = types.ModuleType("written")
     exec(
