@@ -14,13 +14,14 @@ from onnxpatch.formulas import scans
 from onnxpatch.formulas.proof_cases import LOST_DIGITS, integers, matrices
 from onnxpatch.formulas.symbolic import decided_by_data, symbolic
 
-_AS_BOOL = ("max", "min", "amax", "amin", "any", "all")
+_COUNTED = ("cumsum", "argmax", "argmin")
 
 
 def _masks(x: Tensor) -> tuple[Tensor, ...]:
     mask, small = x > 0, x * 0.01
     reduced = mask.max(dim=1).values, mask.amax((0, 2)), torch.cumsum(mask, 1), mask.min(), mask.any(dim=-1).all(0)
-    return *reduced, small.any(), torch.any(small.relu(), 1), small.relu().all(dim=-1, keepdim=True)
+    runs = *mask.cummin(2), mask.cummax(2).values, mask.mode(2).values
+    return *reduced, *runs, small.any(), torch.any(small.relu(), 1), small.relu().all(dim=-1, keepdim=True)
 
 
 @op(
@@ -35,6 +36,7 @@ def _masks(x: Tensor) -> tuple[Tensor, ...]:
     "argmin",
     "any",
     "all",
+    "mode",
     name="bool-reductions",
     why="Type Error: Type 'tensor(bool)' of input parameter of operator (ReduceMax) in node is invalid",
     link="https://github.com/microsoft/onnxruntime/issues/12098",
@@ -42,6 +44,7 @@ def _masks(x: Tensor) -> tuple[Tensor, ...]:
     # The last one makes a mask without any True.
     tries=lambda: [torch.randn(2, 5, 6), torch.randn(3, 8, 6), torch.full((1, 4, 6), -1.0)],
     case=_masks,
+    beside=("running-extremes", "mode"),
 )
 def reduce_bool(original: Callable[..., Tensor], input: Any, **kwargs: Any) -> object:
     """Reduces ints in place of bools, and converts the result back if torch returns bool.
@@ -62,7 +65,7 @@ def reduce_bool(original: Callable[..., Tensor], input: Any, **kwargs: Any) -> o
     numbers = input.to(torch.int32)
     found = getattr(torch, name)(numbers, **kwargs)
     # cumsum of bools counts, and argmax gives places: whole numbers in eager, too.
-    if name not in _AS_BOOL:
+    if name in _COUNTED:
         return found
     if isinstance(found, Tensor):
         return found > 0
@@ -277,7 +280,8 @@ def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
 def _extremes(x: Tensor) -> tuple[Tensor, ...]:
     ranked = (x * 3).to(torch.int64)
     holes = torch.where(x > 1, torch.nan, torch.where(x < 0, -torch.inf, x))
-    return (*torch.cummax(holes.round(), 1), *x.cummin(dim=-1), *ranked.cummax(-2), *ranked.cummin(1))
+    few = ranked.remainder(3).to(torch.uint8).cummin(2).values
+    return (*torch.cummax(holes.round(), 1), *x.cummin(dim=-1), *ranked.cummax(-2), *ranked.cummin(1), few)
 
 
 @op(
@@ -294,10 +298,11 @@ def running_extreme(original: Callable[..., Tensor], input: Tensor, dim: int) ->
     """Computes cummax or cummin by the same steps."""
     if input.dim() == 0:
         return NotImplemented
-    # The smallest entry so far is the largest of the negative ones.
+    # The smallest entry so far is the largest of the negative ones, which a byte does not have.
     sign = 1 if original.__name__ == "cummax" else -1
-    largest, places = scans.cummax(sign * input, dim % input.dim())
-    return getattr(torch.return_types, original.__name__)((sign * largest, places))
+    wide = input.to(torch.int32) if input.dtype in (torch.uint8, torch.int8) else input
+    largest, places = scans.cummax(sign * wide, dim % input.dim())
+    return getattr(torch.return_types, original.__name__)(((sign * largest).to(input.dtype), places))
 
 
 @op(
