@@ -208,7 +208,7 @@ _OF_EACH = [
     "circular-padding", "cross-of-the-first-three", "hardshrink", "heaviside", "softshrink",
     "products-of-integers", "addmm", "linspace-of-whole-numbers", "norms-of-bfloat16", "norms-of-all-axes",
     "cross-entropy", "largest-of-bags", "part-of-the-source", "masked-put", "spread-and-mean-of-all",
-    "max-pool-backward", "bools-chosen", "flags-as-numbers",
+    "max-pool-backward", "bools-chosen", "flags-as-numbers", "shifts-by-tensors",
     "one-hot-of-all-classes", "vander", "tanhshrink", "as-strided-scatter", "dropout-of-nothing",
     "copysign", "addcmul", "aminmax", "gaussian-nll-loss", "long-names-of-arithmetic",
 ]  # fmt: skip

@@ -84,11 +84,11 @@ class _Turned(TorchFunctionMode):
 
 
 def with_moved_weights(eager: Eager, values: Sequence[object], moved: Callable[[torch.Tensor], Any]) -> Answer:
-    """The answer of the model with `moved(weight)` for each of its parameters, as other roundings would leave them."""
+    """The answer of the model with `moved(weight)` for parameters and buffers, as other roundings leave them."""
 
     def move(model: torch.nn.Module) -> torch.nn.Module:
-        for parameter in model.parameters():
-            parameter.data = moved(parameter.data)
+        for weight in (*model.parameters(), *model.buffers()):
+            weight.data = moved(weight.data)
         return model
 
     return _ask_copy(eager, move, values)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import RefusedError, missing, op, untraced
+from onnxpatch import RefusedError, exporting, missing, op
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.elementary import floats
@@ -296,15 +296,15 @@ def ifftshift(input: Tensor, dim: Any = None) -> Tensor:
     "fft.fftfreq",
     "fft.rfftfreq",
     name="frequencies",
-    why=untraced("aten::fft_fftfreq", "aten::fft_rfftfreq"),
+    why=missing("aten::fft_rfftfreq", "aten::fft_fftfreq"),
+    reason="fftfreq|inferred a static shape",
     tries=lambda n: torch.randn(n),
     sizes=(6, 9, 1, 12),
-    case=lambda x: (x * torch.fft.fftfreq(x.shape[0], 0.5), torch.fft.rfftfreq(x.shape[0])),
-    unchanged="fixed sizes",
+    case=lambda x: (x * torch.fft.fftfreq(x.shape[0], 0.5), torch.fft.rfftfreq(x.shape[0]), torch.fft.rfftfreq(9)),
 )
 def frequencies(original: Callable[..., Tensor], n: Any, d: Any = 1.0, **made: Any) -> Tensor:
     """The frequencies of a transform of n points, those above the half of them negative."""
-    if not symbolic(n):
+    if not symbolic(n) and exporting() == "trace":
         return NotImplemented
     dtype = made.get("dtype") or torch.get_default_dtype()
     places = torch.arange(n, device=made.get("device"))

@@ -44,7 +44,7 @@ def bools_filled(input: Tensor, mask: Tensor, value: object) -> Tensor:
 def _flags(mask: Tensor, x: Tensor) -> tuple[Tensor, ...]:
     first = x.argmax(1, keepdim=True)
     filled = mask.scatter(1, first, True), torch.full_like(x, True), x.masked_fill(mask, True), x.new_full((2,), False)
-    return *filled, mask == True, mask != False, mask | False, mask.index_fill(1, first[:1, 0], False)  # noqa: E712
+    return *filled, mask == True, mask != False, mask.index_fill(1, first[:1, 0], False)  # noqa: E712
 
 
 @op(
@@ -72,8 +72,7 @@ _VALUES = ("other", "value", "src", "fill_value")
 
 
 @op(
-    "eq", "ne", "bitwise_or", "bitwise_and", "bitwise_xor", "__eq__", "__ne__", "__or__", "__and__", "__xor__",
-    *sorted(_FILLED),
+    "eq", "ne", "__eq__", "__ne__", *sorted(_FILLED),
     name="flags-as-numbers",
     why="We don't have an op for aten::eq but it isn't a special case: a flag in place of a number",
     reason="We don't have an op",

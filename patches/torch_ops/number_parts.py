@@ -133,6 +133,19 @@ def right_shift(input: Tensor, other: Tensor | int) -> Tensor:
     return torch.where((by < 0) | (by >= bits), -(input < 0).to(input.dtype), found)
 
 
+op(
+    "Tensor.__rshift__",
+    "Tensor.__lshift__",
+    name="shifts-by-tensors",
+    why=missing("aten::__rshift__", "aten::__lshift__", exporters=("dynamo",)),
+    tries=lambda b, n: (integers(b, n) * 5, integers(b, n).abs() % 5),
+    case=lambda x, y: (x >> y, x << y, y[..., None] >> torch.arange(3)),
+    to=lambda original, input, other: (
+        torch.bitwise_right_shift if "rshift" in original.__name__ else torch.bitwise_left_shift
+    )(input, other),
+)
+
+
 # ------------------------------------------------------------------ quotients, differences
 def _quotients(b: int, n: int) -> tuple[Tensor, Tensor]:
     x, y = pairs(b, n)

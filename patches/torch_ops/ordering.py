@@ -128,17 +128,22 @@ op("msort", why=untraced("aten::msort"), exporters=("dynamo", "trace"), reason="
    to=lambda x: torch.sort(x, dim=0).values)  # fmt: skip
 
 
-op(
+@op(
     "unique",
-    why="torch.unique(sorted=False) comes out in the order of the first ones: eager's order is not defined",
-    reason="relative error",
+    why="torch.unique(sorted=False) comes out in the order of the first ones: eager's order is not defined; "
+    "return_inverse comes out flat",
+    reason="relative error|shape",
     exporters=("trace",),
     tries=lambda b, n: torch.randint(-9, 9, (b, n)) * 0.5,
-    case=lambda x: torch.unique(x, sorted=False),
-    to=lambda original, input, sorted=True, return_inverse=False, return_counts=False, dim=None: (
-        NotImplemented if sorted else original(input, True, return_inverse, return_counts, dim)
-    ),
+    case=lambda x: (torch.unique(x, sorted=False), *x.unique(return_inverse=True)),
 )
+def unique(
+    original: Callable[..., Any], input: Tensor, sorted: bool = True, return_inverse: bool = False,
+    return_counts: bool = False, dim: int | None = None,
+) -> Any:  # fmt: skip
+    """Sorted in any case, with places in the shape of the input."""
+    found = original(input, True, return_inverse, return_counts, dim)
+    return (found[0], found[1].reshape(input.shape), *found[2:]) if return_inverse and dim is None else found
 
 
 def _repeats(b: int, n: int) -> Tensor:
