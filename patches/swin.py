@@ -76,8 +76,6 @@ class _SwinBlock:
 
     def _attn(self, x: Tensor) -> Tensor:
         """(B, H, W, C) to the same."""
-        if is_static(*x.shape[1:3]):
-            return NotImplemented
         return _within_windows(self, x)
 
 
@@ -98,13 +96,13 @@ class _SwinCrBlock:
 
     def _shifted_window_attn(self, x: Tensor) -> Tensor:
         """(B, H, W, C) to the same."""
-        if is_static(*x.shape[1:3]):
-            return NotImplemented
         return _within_windows(self, x)
 
 
 def _within_windows(block: Any, x: Tensor) -> Tensor:
     (height, width), (high, wide) = x.shape[1:3], block.window_size
+    if is_static(height, width):
+        return NotImplemented
     shift, shifted = (block.shift_size[0], block.shift_size[1]), any(block.shift_size)
     grid = windows_over(height, high), windows_over(width, wide)
     # timm shifts the map and pads it then; transformers' Swin does it the other way round.

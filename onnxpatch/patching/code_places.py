@@ -19,7 +19,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -182,25 +182,14 @@ def _names_in(module: ModuleType, size: int) -> frozenset[str]:
     return frozenset(names)
 
 
-def mention(library: str, modules: Sequence[ModuleType]) -> bool:
-    """Whether modules have a name for a library, a part of it or what it defines, a function of theirs imports it, or
-    another module of the same package has a name for it, which they may call."""
-    for module in modules:
-        values = list(vars(module).values())
-        if library in map(_library, values) or library in _names_in(module, len(values)):
-            return True
-    packages, itself = {library_of(module.__name__) for module in modules}, sys.modules.get(library)
-    loaded = list(sys.modules.items()) if packages else []
-    beside = [one for path, one in loaded if library_of(path) in packages and isinstance(one, ModuleType)]
-    return not _hold_none(beside, frozenset({id(itself)}))
-
-
-def _library(value: object) -> str:
-    """The library of a module, a function or a class; of anything else, its type's: nothing of its own is called."""
-    if isinstance(value, ModuleType):
-        return library_of(value.__name__)
-    home = value if isinstance(value, FunctionType | BuiltinFunctionType | type) else type(value)
-    return library_of(home.__module__ if isinstance(home.__module__, str) else None)
+def mention(library: str, functions: Iterable[Any], modules: Sequence[ModuleType]) -> bool:
+    """Whether modules, or others of their packages, have a name for a library, a part of it or one of its functions, or
+    a function there imports it."""
+    packages = {library_of(module.__name__) for module in modules}
+    loaded = [(library_of(path), one) for path, one in list(sys.modules.items()) if packages]
+    own = [*modules, *(one for package, one in loaded if package in packages and isinstance(one, ModuleType))]
+    wanted = frozenset(map(id, (*functions, *(one for package, one in loaded if package == library))))
+    return not _hold_none(own, wanted) or any(library in _names_in(one, len(vars(one))) for one in modules)
 
 
 def _codes(value: object, module: str) -> Iterator[CodeType]:

@@ -121,20 +121,15 @@ def _written(function: ast.FunctionDef) -> str:
 class _Unbracketed(ast.NodeTransformer):
     """`for (a, b) in c` becomes `for a, b in c`: the tuple is replaced by one name with the text `a, b`."""
 
-    def visit_For(self, node: ast.For) -> ast.For:
+    def visit_For(self, node: Any) -> Any:
         node.target = _text(node.target)
-        self.generic_visit(node)
-        return node
+        return self.generic_visit(node)
 
-    def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
-        node.target = _text(node.target)
-        self.generic_visit(node)
-        return node
+    visit_comprehension = visit_For
 
-    def visit_Assign(self, node: ast.Assign) -> ast.Assign:
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
         node.targets = [_text(target) for target in node.targets]
-        self.generic_visit(node)
-        return node
+        return self.generic_visit(node)
 
 
 def _text(target: ast.expr) -> ast.expr:

@@ -132,8 +132,9 @@ def substitutions(
     """The substitution of each (dotted path, function), with the places that refer to the function now."""
     users = code_modules(model, classes)
     # NumPy has more of them than all others, which nothing calls where the model's code has no name of NumPy.
-    if not mention("numpy", users):
-        originals = [(path, original) for path, original in originals if not path.startswith("numpy.")]
+    arrays = [(path, original) for path, original in originals if path.startswith("numpy.")]
+    if not mention("numpy", (original for _, original in arrays), users):
+        originals = [one for one in originals if one not in arrays]
     wanted: Places = {id(original): [] for _, original in originals}
     # The search through all modules takes milliseconds, and builtins have their places in the model's modules alone.
     searched = [original for path, original in originals if not path.startswith("builtins.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import types
 from collections.abc import Iterator
@@ -79,22 +80,20 @@ def test_not_what_the_code_does_not_name(model_module: types.ModuleType) -> None
         del sys.modules["far.other"]
 
 
-@pytest.mark.parametrize(
-    "line", ["import numpy as np", "from numpy import sqrt", "from numpy import stack", "import numpy.linalg as la", ""]
-)
+@pytest.mark.parametrize("line", ["import numpy as np", "from math import sqrt", "import numpy.linalg as la", ""])
 def test_names_of_numpy(line: str) -> None:
     module = types.ModuleType("written")
     exec(
         f"import torch\nclass A:\n    def f(self):\n        import {'numpy' if not line else 'math'}\n{line}",
         vars(module),
     )
-    assert mention("numpy", [module])
-    assert not mention("scipy", [module])
+    assert mention("numpy", [math.sqrt], [module])
+    assert not mention("scipy", [], [module])
 
 
 def test_names_of_numpy_in_another_module_of_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     outer, inner = types.ModuleType("written"), types.ModuleType("written.inner")
     monkeypatch.setitem(sys.modules, "written.inner", inner)
-    assert not mention("numpy", [outer])
+    assert not mention("numpy", [math.sqrt], [outer])
     exec("import numpy", vars(inner))
-    assert mention("numpy", [outer])
+    assert mention("numpy", [math.sqrt], [outer])
