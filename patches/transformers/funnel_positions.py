@@ -114,33 +114,15 @@ def table_for(size: int, table: Tensor) -> Tensor:
 
 
 class _Positions(nn.Module):
-    def __init__(self, owner: Any = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.table = nn.Parameter(torch.randn(9, 4))
-        self.owner = owner
 
     def forward(self, x: Tensor) -> Tensor:
-        from transformers.models.vitdet import modeling_vitdet
+        from transformers.models.vitdet.modeling_vitdet import get_rel_pos
 
         size = x.shape[1]
-        return (self.owner or modeling_vitdet).get_rel_pos(size, size, self.table) * x.mean()
-
-
-def _sam_attention() -> nn.Module:
-    from transformers import SamVisionConfig
-    from transformers.models.sam.modeling_sam import SamVisionAttention
-
-    config = SamVisionConfig(hidden_size=8, num_attention_heads=2, image_size=32, patch_size=4, mlp_dim=8)
-    return _Positions(SamVisionAttention(config, window_size=4))
-
-
-def _proof(build: Any, **gain: Any) -> Proof:
-    return Proof(
-        build,
-        # The table of 9 is that of 5 cells: only there it is not resized.
-        lambda: [(torch.randn(*size),) for size in ((2, 7), (1, 5), (3, 3), (2, 8))],
-        **gain,
-    )
+        return get_rel_pos(size, size, self.table) * x.mean()
 
 
 @patch(
@@ -148,26 +130,14 @@ def _proof(build: Any, **gain: Any) -> Proof:
     name="relative-positions",
     why=WHY,
     link=LINK,
-    proof=_proof(_Positions, leaner=("trace",)),
+    proof=Proof(
+        _Positions,
+        # The table of 9 is that of 5 cells: only there it is not resized.
+        lambda: [(torch.randn(*size),) for size in ((2, 7), (1, 5), (3, 3), (2, 8))],
+        leaner=("trace",),
+    ),
 )
 def get_rel_pos(original: Callable[..., Tensor], q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
     """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""
     # `is` and not `==`: a comparison of two symbolic sizes would be a guard, and freeze them.
     return table_for(q_size, rel_pos) if q_size is k_size else NotImplemented
-
-
-@patch(
-    f"{_MODELS}.sam.modeling_sam.SamVisionAttention",
-    f"{_MODELS}.sam_hq.modeling_sam_hq.SamHQVisionAttention",
-    name="sam-relative-positions",
-    why=WHY,
-    link=LINK,
-    when=When(bodies={"get_rel_pos": {KnownBody("aea22bcf78e2", WRITTEN_FOR)}}),
-    proof=_proof(_sam_attention, fails=("trace",), reason="relative error"),
-)
-class _SamVisionAttention:
-    """SAM's attention, which has get_rel_pos as a method."""
-
-    def get_rel_pos(self, q_size: int, k_size: int, rel_pos: Tensor) -> Tensor:
-        """(q_size, k_size, C) out of a table of (L, C); only attention of a map to itself is taken over."""
-        return table_for(q_size, rel_pos) if q_size is k_size else NotImplemented
