@@ -312,8 +312,8 @@ def _sampled(expressions: list[Any]) -> Iterator[tuple[int, ...]]:
     symbols = sorted(set().union(*(getattr(one, "free_symbols", ()) for one in expressions)), key=str)
     chosen = random.Random(0)
     for number in range(_SAMPLES if symbols else 1):
-        # Small sizes too: there what is rounded differs most.
-        largest = (8, 40, _LARGEST)[number % 3]
+        # Small sizes too: there what is rounded differs most. All of 1 at first.
+        largest = (8, 40, _LARGEST)[number % 3] if number else 1
         at = {symbol: chosen.randint(1, largest) for symbol in symbols}
         values = tuple(one if isinstance(one, int) else int(one.subs(at)) for one in expressions)
         if min(values) >= 1:

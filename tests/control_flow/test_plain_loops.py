@@ -83,12 +83,14 @@ def test_a_loop_may_have_no_rounds(exporter: str, tmp_path: Path) -> None:
 class Running(nn.Module):
     """Sums of rows, from the second one on."""
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         total, out = x[0], x * 1.0
+        all_of_them = [total]
         for i in range(1, x.shape[0]):
             total = torch.tanh(total + x[i])
             out[i] = total
-        return total, out
+            all_of_them.append(total)
+        return total, out, torch.stack(all_of_them)
 
 
 def test_hashes_of_tensors_are_torchs_own_again() -> None:

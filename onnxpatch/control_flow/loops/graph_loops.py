@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import compiled_function
 from onnxpatch._torch.function_modes import tracing_paused
+from onnxpatch._torch.symbolic_sizes import sampled_sizes
 from onnxpatch.control_flow.pytrees import names_in, tensors
 from onnxpatch.control_flow.recording import latest
 from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall, is_mutation, names_made, pruned
@@ -113,16 +114,16 @@ class _RecordedBody:
 
 
 def scan_loop(
-    step: Body, carry: list[torch.Tensor], rows: Sequence[torch.Tensor], dim: int | None = None
+    step: Body, carry: list[torch.Tensor], rows: Sequence[torch.Tensor], dim: int | None = None, none: bool = False
 ) -> Sequence[torch.Tensor]:
     """Write `for each in zip(*rows): *carry, out = step(*carry, *each)`; returns the last carry and the stacked outs.
 
     rows: tensors [n, ...]; out of each round the same shape, stacked to [n, ...]. dim: under trace, the axis along
-    which they are concatenated instead; there their sizes may differ.
+    which they are concatenated instead; there their sizes may differ. none: whether n may be 0, as far as the caller knows.
     """
     body = _RecordedBody(step, [*carry, *(tensor.select(0, 0) for tensor in rows)])
     if exporting() == "trace":
-        return _traced_scan(body, carry, rows, "torch.stack(outs)" if dim is None else f"torch.cat(outs, {dim})")
+        return _traced_scan(body, carry, rows, dim, none and _may_be_none(rows[0]))
     count = len(carry) + len(rows)
 
     def combine(*operands: torch.Tensor) -> list[torch.Tensor]:
@@ -134,16 +135,24 @@ def scan_loop(
 
 
 def _traced_scan(
-    body: _RecordedBody, carry: list[torch.Tensor], rows: Sequence[torch.Tensor], joined: str
+    body: _RecordedBody, carry: list[torch.Tensor], rows: Sequence[torch.Tensor], dim: int | None, may_be_none: bool
 ) -> Sequence[torch.Tensor]:
     outside, count = body.outside, len(carry) + len(rows)
     state, each, extra = _names("c", len(carry)), _names("x", len(rows)), _names("a", len(outside))
-    taken = [f"{name}[i]" for name in each]
+    joined = f"whole = torch.cat(outs, {dim})" if dim is not None else "whole = torch.stack(outs)"
     # An empty list is one of tensors in TorchScript.
-    lines = ["outs = []", f"for i in range({each[0]}.size(0)):"]
-    lines += [f"    r = step({', '.join([*state, *taken, *extra])})"]
+    before, count_of, after = ["outs = []"], f"{each[0]}.size(0)", [joined]
+    if may_be_none:
+        # onnxruntime joins no empty list. So there is a row more, taken where there is no other, and then cut off.
+        rows = [torch.cat([row, row[:1].sum(0, keepdim=True).to(row.dtype)]) for row in rows]
+        before += [f"rounds = {count_of} - 1", *(f"first_{name} = {name}" for name in state)]
+        after += [f"{name} = {name} if rounds > 0 else first_{name}" for name in state]
+        after += [f"whole = whole.narrow({dim or 0}, 0, whole.size({dim or 0}) * min(rounds, 1))"]
+        count_of = "max(rounds, 1)"
+    lines = [*before, f"for i in range({count_of}):"]
+    lines += [f"    r = step({', '.join([*state, *(f'{name}[i]' for name in each), *extra])})"]
     lines += [*_unpacked(state), f"    outs.append(r[{len(carry)}])"]
-    lines += [f"return ({', '.join([*state, joined])})"]
+    lines += [*after, f"return ({', '.join([*state, 'whole'])})"]
     sizes = [*map(_fixed_sizes, carry), *((_fixed_sizes(tensor) or [])[1:] for tensor in rows)]
 
     def repeat(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -154,14 +163,28 @@ def _traced_scan(
     return _compiled([*state, *each, *extra], lines, functions)(*carry, *rows, *outside)
 
 
-def _fixed_sizes(tensor: torch.Tensor) -> list[int] | None:
-    """The sizes of a traced tensor, -1 for a dynamic one; None where they are not known."""
+def _sizes(tensor: torch.Tensor) -> Sequence[int | torch.SymInt] | None:
+    """The sizes of a traced tensor as expressions of those of the inputs; None where they are not known."""
     capture = latest()
     symbolic = None if capture is None or capture.shadow is None else capture.shadow.get(tensor)
     if not isinstance(symbolic, torch.Tensor):
         return None
     with tracing_paused():
-        return [size if isinstance(size, int) else -1 for size in symbolic.shape]
+        return symbolic.shape
+
+
+def _fixed_sizes(tensor: torch.Tensor) -> list[int] | None:
+    """-1 for a dynamic one."""
+    sizes = _sizes(tensor)
+    return None if sizes is None else [size if isinstance(size, int) else -1 for size in sizes]
+
+
+def _may_be_none(rows: torch.Tensor) -> bool:
+    """Whether there may be no row, at some size of the inputs."""
+    sizes = _sizes(rows)
+    with tracing_paused():
+        found = None if sizes is None else sampled_sizes([sizes[0] + 1])  # which are at least 1
+    return found is None or min(found) == (1,)
 
 
 def _with_sizes(tensor: torch.Tensor, sizes: list[int] | None) -> torch.Tensor:

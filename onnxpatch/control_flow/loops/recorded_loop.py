@@ -168,7 +168,7 @@ class RecordedLoop:
             results = self._round(list(operands[:-1]) if carry else [], operands[-1], outer, place)
             return [*(operands[0].clone() for _ in dummy), *results]
 
-        final = list(graph_loops.scan_loop(step, [*carry, *dummy], [outer(self.rows)], dim))
+        final = list(graph_loops.scan_loop(step, [*carry, *dummy], [outer(self.rows)], dim, place is not None))
         return final[len(dummy) :] if dummy else final
 
     def _round(
