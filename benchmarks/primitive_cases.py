@@ -134,6 +134,7 @@ CASES = [
     Primitive("scatter_reduce mean", lambda x, i: torch.zeros(16).scatter_reduce(0, i, x, "mean"), scattered, _SAME,
               patches=("scatter-reduce",)),
     Primitive("index_add", lambda x, i: torch.zeros(16).index_add(0, i, x), scattered, _SAME, patches=("index-add",)),
+    Primitive("cumsum", lambda x: torch.cumsum(x, 1), row, _ROW, patches=("long-running-sums",)),
     Primitive("cumsum of bools", lambda x: torch.cumsum(x > 0, 1), row, _ROW, patches=("bool-reductions",)),
     Primitive("diff", lambda x: torch.diff(x, dim=1), row, _ROW, patches=("composites",)),
     Primitive("unfold 16, 4", lambda x: x.unfold(1, 16, 4), row, _ROW),

@@ -277,6 +277,33 @@ def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
     return scans.logcumsumexp(wide, dim).to(x.dtype)
 
 
+def _phases(f0: Tensor) -> Tensor:
+    """A tone by its frequency, as the source of a vocoder: the phase after 5,000 steps is some hundred turns."""
+    steps = f0.abs().repeat_interleave(1000, 1) * 0.1 + 0.03
+    return torch.sin(2 * math.pi * torch.cumsum(steps, 1))
+
+
+@op(
+    "cumsum",
+    name="long-running-sums",
+    why="relative error of what is made of a long sum: torch's CPU kernel adds in double, onnxruntime in the dtype",
+    reason="relative error",
+    link="https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/cpu/ReduceOpsKernel.cpp",
+    tries=lambda b, n: torch.randn(b, n),
+    sizes=((2, 5), (3, 20), (1, 1)),
+    case=_phases,
+    unchanged=lambda x: x.reshape(-1, 1).cumsum(1),
+)
+def long_running_sum(
+    original: Callable[..., Tensor], input: Tensor, dim: int, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Adds in double, along an axis that is dynamic or long."""
+    if input.dtype != torch.float32 or dtype not in (None, torch.float32) or not input.dim():
+        return NotImplemented
+    size = input.shape[dim]
+    return original(input.double(), dim).float() if symbolic(size) or size > 1000 else NotImplemented
+
+
 def _extremes(x: Tensor) -> tuple[Tensor, ...]:
     ranked = (x * 3).to(torch.int64)
     holes = torch.where(x > 1, torch.nan, torch.where(x < 0, -torch.inf, x))
