@@ -119,7 +119,8 @@ def scan_loop(
     """Write `for each in zip(*rows): *carry, out = step(*carry, *each)`; returns the last carry and the stacked outs.
 
     rows: tensors [n, ...]; out of each round the same shape, stacked to [n, ...]. dim: under trace, the axis along
-    which they are concatenated instead; there their sizes may differ. none: whether n may be 0, as far as the caller knows.
+    which they are concatenated instead; there their sizes may differ. none: whether n may be 0, unless its
+    expression says otherwise.
     """
     body = _RecordedBody(step, [*carry, *(tensor.select(0, 0) for tensor in rows)])
     if exporting() == "trace":
