@@ -210,6 +210,8 @@ def _all_whole(*operands: Any) -> bool:
 def _bits(of_flags: Callable[..., Tensor], of_whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def found(x: Any, y: Any) -> Tensor:
         flags = all(isinstance(one, bool) or getattr(one, "dtype", None) == torch.bool for one in (x, y))
+        if flags and isinstance(x, Tensor) and isinstance(y, Tensor):
+            return NotImplemented  # one node of the exporter's own
         # Not `full_like(mask, True)`, nor `mask ^ True`, of which the trace has no form.
         x, y = (one if isinstance(one, Tensor) else torch.full_like(other, int(one)) for one, other in ((x, y), (y, x)))
         if flags:
