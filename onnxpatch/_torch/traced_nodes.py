@@ -114,9 +114,8 @@ class NodeEmitter:
         whole.setType(torch._C.IntType.get())
         long, none = self._constant(4, place), self._constant(None, place)
         numbers = self._new("aten::arange", [whole, long, none, none, none], old, place, _count(old), torch.int64)
-        shaped = self._shaped(numbers, old, place)
-        shaped.setType(_like(old, dtype=torch.int64))
-        places = shaped
+        places = self._shaped(numbers, old, place)
+        places.setType(_like(old, dtype=torch.int64))
         for view in reversed(views):
             if view.nodes[0].kind() not in _KEPT:  # which would give them the dtype of the elements
                 places = self.seen(view, places, place)

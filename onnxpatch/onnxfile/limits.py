@@ -23,6 +23,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from traceback import walk_stack
 from types import FrameType
 
 import torch
@@ -186,7 +187,7 @@ class _Alarm:
     def rung(self, _signal: int, frame: FrameType | None) -> None:
         """The time is up, or a look is due whether it is; called again and again until the block ends."""
         if self._inside and not self.late:
-            self._spent += _LOOK * any(package_of(one) == self._inside for one in _outwards(frame))
+            self._spent += _LOOK * any(package_of(one) == self._inside for one, _ in walk_stack(frame))
             if self._spent < self._limit[0]:
                 return
         self.late = True
@@ -230,12 +231,6 @@ def _is_handled(limit: TimeLimit | None) -> bool:
     while one is not None and one is not limit:
         one = one.__context__
     return one is not None
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def _caller(block: FrameType) -> FrameType:

@@ -12,13 +12,7 @@ from onnxpatch import exporting, missing, op, running_model, untraced
 from onnxpatch.decisions.ask import deciding_frame
 from onnxpatch.decisions.if_rules.noop_masks import answer_that_uses_mask
 from onnxpatch.formulas.proof_cases import randomised
-from onnxpatch.formulas.symbolic import (
-    constant,
-    counted,
-    decided_by_data,
-    fixed_size,
-    traced_from_sizes,
-)
+from onnxpatch.formulas.symbolic import constant, counted, decided_by_data, fixed_size, traced_from_sizes
 
 _ATEN = torch.ops.aten
 
@@ -147,8 +141,10 @@ def _is_known(before: int, mask: Tensor, rest: tuple[object, ...], tensor: Tenso
 
     Under trace torch mixes the places of a view with those of the mask, and takes one value for a number.
     """
-    if rest or before or exporting() == "dynamo":
-        return not rest and not before
+    if rest or before:
+        return False
+    if exporting() == "dynamo":
+        return True
     one = isinstance(value, Tensor) and value.dim() == 1 and fixed_size(value, 0) == 1
     return mask.dim() == tensor.dim() and tensor.dtype != torch.bool and not tensor._is_view() and not one
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType
+from typing import Any, cast
 
 import onnx
 import pytest
@@ -110,21 +112,27 @@ def test_branches_are_not_tried_where_a_bounded_file_was_made() -> None:
     assert asked.ok and not asked.bounds
 
 
+def slow_where(wanted: Callable[[Any], bool]) -> FunctionType:
+    """The exporter, which spends up to 20 s of processor time first for the requests that are wanted."""
+    run = exported.run_exporter
+
+    def slow(request: object, path: Path) -> object:
+        start, waits = time.process_time(), wanted(request)
+        while waits and time.process_time() - start < 20:
+            pass
+        return run(request, path)
+
+    return cast(FunctionType, slow)
+
+
 def test_a_later_attempt_has_a_limit_and_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first attempt is wrong, the second does not end: it is cut off, and the first one's error is raised."""
     monkeypatch.setattr("onnxpatch.attempts.attempt_log._LEAST_SECONDS", 0.3)
     monkeypatch.setattr("onnxpatch.attempts.attempt_log._TIMES_THE_FIRST", 0)
-    run = exported.run_exporter
-
-    def slow_with_branches(request: object, path: Path) -> object:
-        start = time.process_time()
-        while request.patching["branches"] and time.process_time() - start < 20:
-            pass
-        return run(request, path)
-
-    monkeypatch.setattr("onnxpatch.attempts.one_attempt.run_exporter", slow_with_branches)
+    slow = slow_where(lambda request: request.patching["branches"])
+    monkeypatch.setattr("onnxpatch.attempts.one_attempt.run_exporter", slow)
     with pytest.raises(onnxpatch.VerificationError) as caught:
         onnxpatch.export(DataBranch().eval(), X, dynamic_shapes=LENGTHS, exporter="trace")
     assert "0 s of processor time, the limit of a later attempt" in str(caught.value)
@@ -136,17 +144,8 @@ def test_a_first_attempt_that_expands_expressions_of_sizes_ends_and_plain_follow
 ) -> None:
     monkeypatch.setattr("onnxpatch.attempts.one_attempt._MOST_IN_SYMPY", 0.1)
     monkeypatch.setattr("onnxpatch.onnxfile.limits._LOOK", 0.02)
-    run = exported.run_exporter
-
-    def slow_with_patches(request: object, path: Path) -> object:
-        start = time.process_time()
-        while request.patching.get("only") != () and time.process_time() - start < 20:
-            pass
-        return run(request, path)
-
-    slow = FunctionType(
-        slow_with_patches.__code__, {**globals(), "__name__": "sympy.core"}, closure=slow_with_patches.__closure__
-    )
+    slow = slow_where(lambda request: request.patching.get("only") != ())
+    slow = FunctionType(slow.__code__, {**globals(), "__name__": "sympy.core"}, closure=slow.__closure__)
     monkeypatch.setattr("onnxpatch.attempts.one_attempt.run_exporter", slow)
     report = onnxpatch.export(Right().eval(), (torch.randn(2, 3, 8, 8),), exporter="dynamo")
     assert [one.delivered for one in report.attempts] == [False, True]
