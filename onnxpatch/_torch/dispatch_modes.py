@@ -27,7 +27,6 @@ from onnxpatch._torch.kernel_checks import (
     makes_storage,
     result_bytes,
     sized_by_data,
-    surely_fits,
 )
 from onnxpatch._torch.relied_on import gone_class
 
@@ -44,6 +43,7 @@ except ImportError:
 _ELEMENT = 16
 _CALL = 200_000
 COARSE = (torch.float16, torch.bfloat16)
+_WIDEST = 16.0  # bytes of the largest element; of two results of 8 each, too
 _LEAST = 256  # elements of a result whose memory is counted: what is smaller cannot add up within the limit of calls
 
 
@@ -99,8 +99,8 @@ class CountedRun(TorchDispatchMode):
         if facts.unchecked:
             check_positions(func, args, kwargs)
         room = self._bytes - self._used
-        if facts.makes_storage and (facts.beyond_bounds or not surely_fits(args, kwargs, room)):
-            self._check(func, args, kwargs)
+        if facts.makes_storage and (not (most := _most_bytes(args, kwargs)) <= room or facts.beyond_bounds):
+            self._check(func, args, kwargs, most)
         if self.made > self._calls:
             self._stop(f"it calls more than {self._calls:,.0f} operators")
         result = func(*args, **kwargs)
@@ -112,9 +112,9 @@ class CountedRun(TorchDispatchMode):
             self.operations += _CALL + _ELEMENT * _elements(result) + _of_product(facts.formula, args, kwargs, result)
         return result
 
-    def _check(self, func: Any, args: Any, kwargs: Any) -> None:
+    def _check(self, func: Any, args: Any, kwargs: Any, most: float) -> None:
         try:
-            needed = result_bytes(func, args, kwargs)
+            needed = result_bytes(func, args, kwargs, most)
         except (RuntimeError, NotImplementedError, TypeError, AttributeError):
             return  # tensors of a kind that cannot be counted: the operating system's limit holds for them
         if needed > self._bytes - self._used:
@@ -160,6 +160,25 @@ class _Facts:
 
 
 _FACTS: dict[Any, _Facts] = {}
+
+
+def _most_bytes(args: Any, kwargs: Any) -> float:
+    """What the results take at most: the product of all elements and whole numbers that an operator gets."""
+    return math.prod(map(_factor, (*args, *kwargs.values()) if kwargs else args), start=_WIDEST)
+
+
+def _factor(one: Any) -> float:
+    if isinstance(one, torch.Tensor):
+        return one.numel() or 1
+    if isinstance(one, bool) or one is None:
+        return 1
+    if isinstance(one, int):
+        return abs(one) + 1
+    if isinstance(one, float):
+        return max(abs(one), 1 / abs(one)) if one else 1  # the step of a range
+    if isinstance(one, list | tuple):
+        return math.prod(map(_factor, one))
+    return 1
 
 
 def _elements(result: object) -> int:

@@ -21,9 +21,8 @@ from typing import Any
 
 import torch
 
-__all__ = ["beyond_bounds", "makes_storage", "result_bytes", "sized_by_data", "surely_fits"]
+__all__ = ["beyond_bounds", "makes_storage", "result_bytes", "sized_by_data"]
 
-_WIDEST = 16  # bytes of the largest element; of two results of 8 each, too
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_"})
 _MOST_REMEMBERED = 4096
 _remembered: dict[Any, float] = {}
@@ -50,36 +49,12 @@ def sized_by_data(operator: Any) -> bool:
 
 
 def beyond_bounds(operator: Any) -> bool:
-    """Whether one number in a tensor may make any size, and `surely_fits` says nothing: `bincount(tensor([10**8]))`."""
+    """Whether one number in a tensor may make any size, whatever its elements: `bincount(tensor([10**8]))`."""
     return getattr(operator, "__name__", "") in ("bincount.default", "repeat_interleave.Tensor")
 
 
-def surely_fits(args: Sequence[Any], kwargs: Mapping[str, Any], room: float) -> bool:
-    """Whether the bound alone says that the results take at most `room` bytes."""
-    elements, most = 1.0, room / _WIDEST
-    for one in (*args, *kwargs.values()) if kwargs else args:
-        elements *= _factor(one)
-        if not elements <= most:
-            return False
-    return True
-
-
-def _factor(one: Any) -> float:
-    if isinstance(one, torch.Tensor):
-        return one.numel() or 1
-    if isinstance(one, bool) or one is None:
-        return 1
-    if isinstance(one, int):
-        return abs(one) + 1
-    if isinstance(one, float):
-        return max(abs(one), 1 / abs(one)) if one else 1  # the step of a range
-    if isinstance(one, list | tuple):
-        return math.prod(map(_factor, one))
-    return 1
-
-
-def result_bytes(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-    """The bytes of all results, or the largest number that they may be."""
+def result_bytes(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], most: float = math.inf) -> float:
+    """The bytes of all results, or the largest number that they may be. most: where the operator has no rule."""
     operands = [*_tensors((*args, *kwargs.values()))]
     if any(one.is_nested for one in operands):  # they have no one shape; the encoder layers of torch use them
         return float(sum(one.numel() * max(8, one.element_size()) for one in operands))
@@ -94,13 +69,13 @@ def result_bytes(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) 
     key = _key(operator, args, kwargs)
     found = _remembered.get(key) if key is not None else None
     if found is None:
-        found = _on_meta(operator, args, kwargs)
+        found = _on_meta(operator, args, kwargs, most)
         if key is not None and len(_remembered) < _MOST_REMEMBERED:
             _remembered[key] = found
     return found
 
 
-def _on_meta(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+def _on_meta(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], most: float) -> float:
     """The bytes of the results by the operator's own rule for shapes, or by its largest operand where it has none."""
     tensors = [*_tensors((*args, *kwargs.values()))]
     try:
@@ -109,8 +84,7 @@ def _on_meta(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> f
             moved["device"] = torch.device("meta")
         results = operator(*(_meta(one) for one in args), **moved)
     except Exception:  # no rule for shapes, or one that needs values
-        largest = max((one.numel() * max(8, one.element_size()) for one in tensors), default=None)
-        return float(largest) if largest is not None else _WIDEST * math.prod(map(_factor, args))
+        return float(max((one.numel() * max(8, one.element_size()) for one in tensors), default=most))
     return float(sum(one.numel() * one.element_size() for one in _tensors((results,))))
 
 

@@ -12,5 +12,5 @@ try:
     import torch._numpy
 
     numpy_on_tensors, Array = torch._numpy, torch._numpy.ndarray  # type: ignore[attr-defined]
-except ImportError:
+except (ImportError, AttributeError):
     numpy_on_tensors, Array = gone_module("torch._numpy"), ()

@@ -65,6 +65,14 @@ class Replaced:
         self._shared = Shared(self._replaced)
         self._asked: dict[int, tuple[int, Any]] = {}  # by the number of the context: contexts nest
 
+    @functools.cached_property
+    def _owner(self) -> Any:
+        """What has the attribute; None where this torch has none of it."""
+        try:
+            return find(self._path.rpartition(".")[0])
+        except LookupError:
+            return None
+
     @contextlib.contextmanager
     def held(self, value: Any = True) -> Iterator[None]:
         """A context in which the attribute is the other one, and `here` has `value` in this thread."""
@@ -79,13 +87,10 @@ class Replaced:
 
     @contextlib.contextmanager
     def _replaced(self) -> Iterator[None]:
-        home, _, name = self._path.rpartition(".")
-        try:
-            find(self._path)
-        except LookupError:
+        owner, name = self._owner, self._path.rpartition(".")[2]
+        if not hasattr(owner, name):
             yield
             return
-        owner: Any = find(home)
         before = vars(owner)[name]  # of a class method, the descriptor
         with undone(lambda: setattr(owner, name, before)):
             setattr(owner, name, self._stand_in(before))

@@ -17,7 +17,7 @@ from onnxpatch._torch.exporters import exact_constants, kept_translations, parts
 from onnxpatch._torch.guards import conditions_solved
 from onnxpatch._torch.one_export import one_export, quiet_torch
 from onnxpatch._torch.operator_tables import few_decompositions
-from onnxpatch.exporters.dynamo_passes import TRANSLATIONS, cast_outputs, write_as_loops
+from onnxpatch.exporters.dynamo_passes import TRANSLATIONS, write_as_loops
 from onnxpatch.exporters.opened_call import opened_call, same_sizes
 from onnxpatch.exporters.request import ExportRequest, OpsetNotWritten
 from onnxpatch.inputs import dynamic_shapes as shapes
@@ -28,6 +28,12 @@ from onnxpatch.onnxfile.mapped_weights import LARGE, MOST_IN_ONE_FILE, take_in
 
 # The highest opset that onnxscript's converter writes; it leaves a graph at 18 where a later one is asked for.
 _CONVERTED = 25
+_FLOATS = {
+    torch.float16: ir.DataType.FLOAT16,
+    torch.bfloat16: ir.DataType.BFLOAT16,
+    torch.float32: ir.DataType.FLOAT,
+    torch.float64: ir.DataType.DOUBLE,
+}
 
 
 def torch_shapes(inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> dict[str, Any] | None:
@@ -73,8 +79,9 @@ def export_dynamo(request: ExportRequest, path: Path) -> object:
         )
     _declare_later_opset(request, program)
     _refuse_another_opset(request, program)
-    write_as_loops(program.model)
-    cast_outputs(program)
+    if any(node.op_type == "Scan" for node in _nodes(program.model)):
+        write_as_loops(program.model)
+    _cast_outputs(program)
     _name_sizes(request, program)
     _name_outputs(program, request)
     params = asked.get("export_params", True)
@@ -150,6 +157,37 @@ def _refuse_another_opset(request: ExportRequest, program: Any) -> None:
             f"the dynamo exporter cannot write {type(request.model).__name__} in opset {request.opset}, and "
             f"writes {made}: pass opset_version={made}, or exporter='trace' for older ones"
         )
+
+
+def _cast_outputs(program: Any) -> None:
+    """Cast each float output of an ONNXProgram that has another width than in the program it was made of.
+
+    x.sum(-1) of float16: torch adds up in float32, and leaves out the way back for an output.
+    """
+    captured = getattr(program, "exported_program", None)
+    if captured is None:
+        return
+    graph, wanted = program.model.graph, _user_outputs(captured)
+    if len(wanted) != len(graph.outputs):
+        return
+    for number, (value, dtype) in enumerate(zip(list(graph.outputs), wanted, strict=True)):
+        asked = _FLOATS.get(dtype) if dtype is not None else None
+        if asked is None or value.dtype == asked or value.dtype not in _FLOATS.values():
+            continue
+        cast = ir.node("Cast", [value], {"to": int(asked)})
+        made = cast.outputs[0]
+        made.type, made.shape, made.name = ir.TensorType(asked), value.shape, f"{value.name}_cast"
+        graph.append(cast)
+        graph.outputs[number] = made
+
+
+def _user_outputs(captured: Any) -> list[torch.dtype | None]:
+    """The dtypes of what the model returns; None for what is no tensor."""
+    specs = captured.graph_signature.output_specs
+    (returned,) = next(node for node in captured.graph.nodes if node.op == "output").args
+    pairs = zip(specs, returned, strict=False)
+    values = [getattr(one, "meta", {}).get("val") for spec, one in pairs if spec.kind.name == "USER_OUTPUT"]
+    return [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
 
 
 def _name_sizes(request: ExportRequest, program: Any) -> None:

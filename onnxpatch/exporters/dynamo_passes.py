@@ -1,6 +1,5 @@
 """Passes over a program that dynamo made: they replace what has no ONNX form, or one that runtimes do not take.
 
-x.sum(-1)                      of float16: torch adds up in float32, and leaves out the way back for an output
 math.ceil(n * 0.3)             of a size: the exporter writes it in float32, and rounds another number than Python
 prims.prod                     and others into which torch takes functions apart, which have no translation
 for i in range(1, n): ...      onnxruntime refuses a Scan of no rows, n = 1; a Loop of no rounds it runs
@@ -26,12 +25,6 @@ import torch
 from onnxscript import ir  # onnx_ir, which onnxscript 0.2 has inside
 from onnxscript.onnx_opset import opset18 as op
 
-_FLOATS = {
-    torch.float16: ir.DataType.FLOAT16,
-    torch.bfloat16: ir.DataType.BFLOAT16,
-    torch.float32: ir.DataType.FLOAT,
-    torch.float64: ir.DataType.DOUBLE,
-}
 _INT64, _DOUBLE = int(ir.DataType.INT64), int(ir.DataType.DOUBLE)
 _BINARY: dict[str, Callable[..., Any]] = {"Add": op.Add, "Sub": op.Sub, "Mul": op.Mul, "Div": op.Div, "Pow": op.Pow}
 _UNARY: dict[str, Callable[..., Any]] = {
@@ -41,34 +34,6 @@ _UNARY: dict[str, Callable[..., Any]] = {
     "Floor": op.Floor,
     "Ceil": op.Ceil,
 }
-
-
-def cast_outputs(program: Any) -> None:
-    """Cast each float output of an ONNXProgram that has another width than in the program it was made of."""
-    captured = getattr(program, "exported_program", None)
-    if captured is None:
-        return
-    graph, wanted = program.model.graph, _user_outputs(captured)
-    if len(wanted) != len(graph.outputs):
-        return
-    for number, (value, dtype) in enumerate(zip(list(graph.outputs), wanted, strict=True)):
-        asked = _FLOATS.get(dtype) if dtype is not None else None
-        if asked is None or value.dtype == asked or value.dtype not in _FLOATS.values():
-            continue
-        cast = ir.node("Cast", [value], {"to": int(asked)})
-        made = cast.outputs[0]
-        made.type, made.shape, made.name = ir.TensorType(asked), value.shape, f"{value.name}_cast"
-        graph.append(cast)
-        graph.outputs[number] = made
-
-
-def _user_outputs(captured: Any) -> list[torch.dtype | None]:
-    """The dtypes of what the model returns; None for what is no tensor."""
-    specs = captured.graph_signature.output_specs
-    (returned,) = next(node for node in captured.graph.nodes if node.op == "output").args
-    pairs = zip(specs, returned, strict=False)
-    values = [getattr(one, "meta", {}).get("val") for spec, one in pairs if spec.kind.name == "USER_OUTPUT"]
-    return [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
 
 
 class _OtherKindError(Exception):

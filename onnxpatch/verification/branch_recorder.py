@@ -94,6 +94,16 @@ class Decisions(TorchFunctionMode):
         """Whether the forward makes so few calls that it may be run for data and sizes of every kind."""
         return 0 < self.calls <= _QUICK  # 0 where it could not be watched
 
+    @property
+    def decides(self) -> bool:
+        """Whether data may take another branch: none can without a conversion to Python."""
+        return self.signature != () or self.converts
+
+    @property
+    def shows(self) -> bool:
+        """Whether other data may show anything but other numbers."""
+        return self.decides or self.divides or self.partial or self.asks_finite
+
     def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         # A mode is off inside its own method: what this call does in turn is not recorded.
         result = func(*args, **(kwargs or {}))

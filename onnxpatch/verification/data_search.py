@@ -21,15 +21,7 @@ import torch
 
 from onnxpatch.verification.aimed_data import multiples, planted, steered
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.data_variants import (
-    MASKED,
-    NON_FINITE,
-    is_dull,
-    is_flags,
-    is_mask,
-    is_whole,
-    variants,
-)
+from onnxpatch.verification.data_variants import MASKED, NON_FINITE, is_dull, is_mask, is_whole, variants
 from onnxpatch.verification.eager import Answer
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Maker, Probe
@@ -67,10 +59,10 @@ class _DataCandidate(NamedTuple):
     planted: object = None
 
 
-def data_probes(oracle: Oracle, first: Probe, example: Decisions | None) -> list[Probe]:
+def data_probes(oracle: Oracle, first: Probe, example: Decisions) -> list[Probe]:
     """Probes with data at which the forward takes another branch, or a graph may be wrong without one.
 
-    first: the example. example: the branches that eager takes there.
+    first: the example. example: the branches that eager takes there; empty for a forward that could not be watched.
     """
     return list(_DataSearch(oracle, first, example).probes())
 
@@ -81,12 +73,11 @@ class _DataSearch:
     Ints, bools, masks, exact multiples of steps, and zeros in divisions are varied even without another branch.
     """
 
-    def __init__(self, oracle: Oracle, first: Probe, example: Decisions | None) -> None:
-        self.oracle, self.first, self.values = oracle, first, first.values
-        self.example = example or Decisions()  # what is known of a forward that could not be watched
+    def __init__(self, oracle: Oracle, first: Probe, example: Decisions) -> None:
+        self.oracle, self.first, self.values, self.example = oracle, first, first.values, example
         self.signatures: set[object] = {self.example.signature}
         # Without a conversion to Python no data can take another branch, and runs that record them are saved.
-        self.decides = self.example.signature != () or self.example.converts
+        self.decides = example.decides
         # Where random numbers reach the output of the example, comparing that shows them.
         self.draws = oracle.eager.draws and not _by_chance(oracle, first.values, first.expected)
         self.most = _QUICK_BRANCHES if self.example.quick else _BRANCHES
@@ -127,9 +118,7 @@ class _DataSearch:
     @property
     def is_sensitive(self) -> bool:
         """Whether other data may show anything but other numbers."""
-        example = self.example
-        met = self.decides or self.draws or example.divides or example.partial or example.asks_finite
-        return met or any(is_mask(v) or is_whole(v) or is_flags(v) for v in self.values)
+        return self.example.shows or self.draws or any(is_mask(v) or is_whole(v) for v in self.values)
 
     @property
     def is_open(self) -> bool:

@@ -25,6 +25,7 @@ from onnxpatch.onnxfile.limits import addresses_limited, out_of_memory
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.process import Shared
 from onnxpatch.verification.branch_recorder import Decisions, address, addresses
+from onnxpatch.verification.comparison import all_alike
 from onnxpatch.verification.data_variants import is_blank
 from onnxpatch.verification.probe import Probe
 
@@ -152,6 +153,11 @@ class Eager:
         taken = self._taken if known is None else known.taken
         return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped, taken)
 
+    def answered_alike(self, first: Answer) -> bool:
+        """Whether the first answer is that of `operations` to the same values, and the call changed nothing."""
+        watched, self.watched = self.watched, None
+        return watched is not None and not self.changed() and all_alike(first.outputs, self.flat(watched))
+
     def changed(self) -> list[str]:
         """The names of what the last call changed, where it was not put back."""
         return self._state.changed()
@@ -209,7 +215,7 @@ class Eager:
             if isinstance(self.model, torch.jit.ScriptModule):
                 self._run(values)
         count = self.run
-        self.by_data = count.by_data or watch is None or bool(watch.signature) or watch.converts
+        self.by_data = count.by_data or watch is None or watch.decides
         if watch is not None or count.stopped:
             return count.operations, watch
         # The forward broke off, and so did the count: each parameter takes a multiplication and an addition at least.

@@ -34,7 +34,7 @@ from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.verification.beyond_inputs import changes_of_a_call
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.data_search import data_probes, equal_values
-from onnxpatch.verification.data_variants import MAGNITUDES, rescaled
+from onnxpatch.verification.data_variants import MAGNITUDES, is_mask, is_whole, rescaled
 from onnxpatch.verification.eager import Answer, Eager, Flatten
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
@@ -51,7 +51,7 @@ def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> li
     """
     # If the example alone fills the budget, other sizes bring other values.
     other = oracle.other_data if not oracle.dims or oracle.affords_the_example else None
-    probes = [first, *filter(None, [other]), *data_probes(oracle, first, decisions)]
+    probes = [first, *filter(None, [other]), *_searched(oracle, first, decisions or Decisions())]
     most = oracle.budget.probes
     if most > _SIZES:
         probes += _magnitudes(oracle, first)
@@ -63,6 +63,12 @@ def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> li
         free |= {probe: None} if probe not in decided else {}
     found = [*probes, *decided, *free]
     return [*found, *_unmoved(oracle, found)] if most > 1 else found
+
+
+def _searched(oracle: Oracle, first: Probe, known: Decisions) -> list[Probe]:
+    """No search where data decides nothing in the forward, and no input counts or marks anything."""
+    shows = known.shows or known.steps or oracle.eager.draws or any(is_mask(v) or is_whole(v) for v in first.values)
+    return data_probes(oracle, first, known) if shows else []
 
 
 def _unmoved(oracle: Oracle, found: Sequence[Probe]) -> Iterator[Probe]:
@@ -142,7 +148,9 @@ class Reference:
         if example.outputs is None:
             raise InputError(f"the model itself refuses the example: {example.error}{remedy(example.error or '')}")
         self.names = self.eager.names
-        self.changes, self.kept = changes_of_a_call(self.eager, inputs.as_given(), example)
+        # Most models change nothing, and have answered alike twice already.
+        known = self.eager.answered_alike(example)
+        self.changes, self.kept = ([], []) if known else changes_of_a_call(self.eager, inputs.as_given(), example)
         given = [self._given(one, f"data[{i}]") for i, one in enumerate(data)]
         self.oracle = Oracle(self.eager, inputs, dims, budget, operations)
         if self.decisions is not None and self.decisions.converts:

@@ -90,8 +90,11 @@ def _never_ran(reference: Reference, told: Sequence[Probe]) -> list[Untried] | N
 
 def _beyond(joined: Report, reference: Reference) -> list[str]:
     """What a right file has as it was, whatever the inputs tell."""
+    sides, kept = reference.eager.sides, reference.kept
     strides = reference.decisions.strides if reference.decisions is not None else ()
-    return beyond_inputs(reference.eager.sides, reference.probes, reference.kept, strides) if joined.ok else []
+    # torch's own layers read nothing else.
+    reads = joined.ok and (sides.functions or kept or strides)
+    return beyond_inputs(sides, reference.probes, kept, strides) if reads else []
 
 
 def _at_none(

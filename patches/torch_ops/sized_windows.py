@@ -147,11 +147,10 @@ def _same(weight: Tensor, dilation: Any) -> list[int] | None:
 
 def _pads(padding: object, axes: int) -> list[Any] | None:
     """The argument of `functional.pad`, last axis first; None for plain numbers and for "same" or "valid"."""
-    each = on_each_axis(padding, axes)
-    if not any(map(symbolic, each)):
+    if not any(map(symbolic, padding if isinstance(padding, tuple | list) else [padding])):
         return None
     # Each axis is padded by its number on both sides.
-    return [size for size in reversed(each) for _ in range(2)]
+    return [size for size in reversed(on_each_axis(padding, axes)) for _ in range(2)]
 
 
 _of_whole_axes = functools.partial(
