@@ -149,6 +149,7 @@ def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
         if not any(asked):
             return original(program, registry)
         if not rewritten(program, registry):
+            _under_one_name(program)
             program = original(program, registry)
             _strides_as_sizes(program.graph_module)
         return program
@@ -176,6 +177,27 @@ def rewritten(program: Any, registry: Any) -> bool:
             rule(node)
     module.graph.eliminate_dead_code()
     return True
+
+
+def _under_one_name(program: Any) -> None:
+    """Read a tensor by its first name where parts that share it give it several.
+
+    torch refuses the others where forward writes such a buffer: `expected compiled_fn to be GraphModule`.
+    """
+    graph, specs = program.graph, program.graph_signature.input_specs
+    held = {**program.state_dict, **program.constants}
+    first: dict[int, fx.Node] = {}
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    for node, spec in zip(inputs, list(specs), strict=True):
+        if not isinstance(held.get(spec.target), torch.Tensor):
+            continue
+        same = first.setdefault(id(held[spec.target]), node)
+        if same is not node:
+            node.replace_all_uses_with(same)
+            graph.erase_node(node)
+            specs.remove(spec)
+            program.state_dict.pop(spec.target, None)
+            program.constants.pop(spec.target, None)
 
 
 def _strides_as_sizes(program: fx.GraphModule) -> None:

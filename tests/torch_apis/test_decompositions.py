@@ -83,6 +83,31 @@ class Chained(nn.Module):
         return again - x
 
 
+class Keeping(nn.Module):
+    """Reads what it kept before, and keeps the rows for the next call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kept", torch.ones(8, 4), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.kept.sum(0)
+        self.kept[: x.shape[0]] = x.detach()
+        return x * before
+
+
+class SharedBetweenParts(nn.Module):
+    """Two parts hold the part that writes its buffer: the buffer has two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        keeping = Keeping()
+        self.first, self.second = nn.Sequential(keeping), nn.Sequential(nn.Linear(4, 4), keeping)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x))
+
+
 class Broadcasting(nn.Module):
     """A write keeps the dtype of what it writes into."""
 
@@ -147,9 +172,12 @@ def test_what_is_not_known_is_left_to_torch_as_it_is(model: nn.Module) -> None:
     assert str(program.graph) == before
 
 
-@pytest.mark.parametrize("model", [Chained(), ThroughAView()], ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("model", [Chained(), ThroughAView(), SharedBetweenParts()], ids=lambda m: type(m).__name__)
 def test_writes_arrive_where_they_are_read(model: nn.Module, tmp_path: Path) -> None:
-    report = onnxpatch.export(model.eval(), (torch.rand(4, 4),), tmp_path / "m.onnx", dynamo=True, attempts="asked")
+    shapes = ({0: Dim("rows", max=8)},)
+    report = onnxpatch.export(
+        model.eval(), (torch.rand(4, 4),), tmp_path / "m.onnx", dynamic_shapes=shapes, dynamo=True, attempts="asked"
+    )
     assert report.ok
 
 
