@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,8 +31,12 @@ def _landmarks(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return x[:, -n:] @ means.transpose(1, 2)
 
 
+def _lengthened(x: Tensor, more: Any) -> Tensor:
+    return functional.pad(x, (*(0, 0) * (x.dim() - 1), 0, more))
+
+
 class _Stepped(torch.nn.Module):
-    """Multiples of four by other tests: of an attribute behind `not`, of two sizes, by one."""
+    """Multiples by other tests: of an attribute behind `not`, of two sizes; by functions, of several tensors."""
 
     step, masked = 4, None
 
@@ -45,12 +50,16 @@ class _Stepped(torch.nn.Module):
         if x.shape[2] % 2 != 0:
             sides = (0, 2 - x.shape[2] % 2, 0, 0)
             x = functional.pad(x, sides)
-        rows, columns = turned.shape[1:]
+        (rows, columns), count = turned.shape[1:], mask.shape[1]
         if self.masked or rows % 3 != 0 or columns % 4 != 0:
             missing = (4 - columns % 4) % 4
             turned = functional.pad(turned, (0, missing, 0, 0), "replicate")
         if mask.size(1) % 2 == 1:
             mask = self.to_multiple(mask, 2)
+        to_fives = functools.partial(_lengthened, more=5 - count % 5)
+        if count % 5 > 0:
+            x, turned = map(to_fives, (x, turned))
+            mask = _lengthened(mask, 5 - count % 5)
         return groups, x, turned, mask
 
     def to_multiple(self, mask: Tensor, step: int) -> Tensor:

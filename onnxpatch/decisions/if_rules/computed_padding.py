@@ -4,8 +4,8 @@
         missing = 4 - n % 4                     x = F.pad(x, (0, self.step - x.shape[-1] % self.step))
         x = F.pad(x, (0, 0, missing, 0))
 
-    if n % 4 > 0:                           a function that returns its first argument padded
-        x = pad_to_multiple(x, 4)
+    if n % 4 > 0:                           functions that return their first argument padded, also as
+        x = pad_to_multiple(x, 4)           `q, k = map(partial(pad_at_dim, pad=(0, missing)), (q, k))`
 
 The body is run at every size, and pads by `amount if test else 0`.
 """
@@ -44,7 +44,7 @@ from onnxpatch.formulas.symbolic import chosen, constant_size, missing_to, symbo
 
 def side_that_pads(frame: FrameType) -> bool | None:
     """What to answer so that the body runs, where `frame` is evaluating the test of such an `if`."""
-    sides = (side for side, function in _tests(frame) if function is None or _pads_first(_code_of(function, frame)))
+    sides = (side for side, functions in _tests(frame) if all(_pads_first(_code_of(one, frame)) for one in functions))
     return next(sides, None)
 
 
@@ -54,8 +54,8 @@ def amounts_here(amounts: Sequence[Any], frame: FrameType) -> list[Any] | None:
     None where the call is in no such `if`, or is right as it is.
     """
     for here in (frame, frame.f_back) if frame.f_back is not None else (frame,):
-        for test, compared, function in _bodies(here):
-            if (function is not None and _code_of(function, here)) != (here is not frame and frame.f_code):
+        for test, compared, functions in _bodies(here):
+            if functions if here is frame else frame.f_code not in [_code_of(one, here) for one in functions]:
                 continue
             if pads_by_amounts(here, test.lineno):
                 return None  # the amounts are 0 where the test is false
@@ -101,32 +101,44 @@ def _amount(compared: tuple[Any, str, Any], amount: Any) -> object:
 
 
 @at_line
-def _tests(tree: ast.AST) -> Iterator[tuple[Lines, tuple[bool, ast.expr | None]]]:
-    for node, _, function in _found(tree):
+def _tests(tree: ast.AST) -> Iterator[tuple[Lines, tuple[bool, list[ast.expr]]]]:
+    for node, _, functions in _found(tree):
         first = node.test.values[0] if isinstance(node.test, ast.BoolOp) else node.test
-        yield node.test, (not isinstance(first, ast.UnaryOp), function)
+        yield node.test, (not isinstance(first, ast.UnaryOp), functions)
 
 
 @at_line
-def _bodies(tree: ast.AST) -> Iterator[tuple[Lines, tuple[ast.expr, list[CodeComparison], ast.expr | None]]]:
-    yield from ((node.body, (node.test, compared, function)) for node, compared, function in _found(tree))
+def _bodies(tree: ast.AST) -> Iterator[tuple[Lines, tuple[ast.expr, list[CodeComparison], list[ast.expr]]]]:
+    yield from ((node.body, (node.test, compared, functions)) for node, compared, functions in _found(tree))
 
 
-def _found(tree: ast.AST) -> Iterator[tuple[ast.If, list[CodeComparison], ast.expr | None]]:
-    """(if, what its test compares, the function that its body calls on what it assigns, if it pads in there)."""
+def _found(tree: ast.AST) -> Iterator[tuple[ast.If, list[CodeComparison], list[ast.expr]]]:
+    """(if, what its test compares, the functions that its body calls on what it assigns, if it pads in there)."""
     for node, _ in ifs(tree):
         if compared := _comparisons(node.test):
             if _pads_alone(node, tree):
-                yield node, compared, None
-            elif function := _called_on_its_own(node.body):
-                yield node, compared, function
+                yield node, compared, []
+            elif functions := _called_on_their_own(node):
+                yield node, compared, functions
 
 
-def _called_on_its_own(body: list[ast.stmt]) -> ast.expr | None:
-    """The `f` of `x = f(x, ...)` alone."""
-    target, value = assigned_by(body[0]) or ("", None)
-    own = len(body) == 1 and isinstance(value, ast.Call) and value.args and ast.unparse(value.args[0]) == target
-    return value.func if own and isinstance(value, ast.Call) and is_plain(value.func, ast.Attribute) else None
+def _called_on_their_own(node: ast.If) -> list[ast.expr]:
+    """The `f` of each `x = f(x, ...)` and `x, y = map(f, (x, y))` in a body of nothing else; [] for any other."""
+    statements = list(_statements(node.body))
+    found = [one for statement in statements for one in _called_on_its_own(statement)]
+    # What the test compared is read again at each padding.
+    tested = {name.id for name in names_used([node.test])} if len(statements) > 1 else set()
+    written = {name.id for name in names_used(statements) if isinstance(name.ctx, ast.Store)}
+    return found if len(found) == len(statements) and tested.isdisjoint(written) else []
+
+
+def _called_on_its_own(statement: ast.stmt) -> list[ast.expr]:
+    target, call = assigned_by(statement) or ("", None)
+    if not isinstance(call, ast.Call) or not call.args:
+        return []
+    mapped = ast.unparse(call.func) == "map" and len(call.args) == 2
+    function, own = (call.args[0], call.args[1]) if mapped else (call.func, call.args[0])
+    return [function] if ast.unparse(own) == target and is_plain(function, ast.Attribute) else []
 
 
 def _code_of(function: ast.expr, frame: FrameType) -> CodeType | None:
@@ -134,6 +146,7 @@ def _code_of(function: ast.expr, frame: FrameType) -> CodeType | None:
         found = value_in(function, frame)
     except (AttributeError, NameError):
         return None
+    found = found.func if isinstance(found, functools.partial) else found
     return getattr(inspect.unwrap(found) if callable(found) else found, "__code__", None)
 
 
