@@ -26,7 +26,7 @@ from onnxpatch.attempts.attempt_log import AttemptLog
 from onnxpatch.attempts.bounded_files import Bounds, without_small_sizes
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.one_attempt import Proven
-from onnxpatch.diagnosis.operator_support import torchscript_opsets, translated_by_dynamo
+from onnxpatch.diagnosis.operator_support import by_dynamo, torchscript_opsets
 from onnxpatch.diagnosis.proposals import fewest
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.exporters.exported import OUT_OF_TORCH
@@ -256,16 +256,16 @@ def _by_a_later_opset(refused: Failure, asked: ExportRequest) -> str:
 
 def _by_the_other(first: Attempt, exporters: Sequence[Exporter], operator: str) -> str:
     """What the exporter that was not tried may do; "" where both were."""
-    # The trace exporter is no way out for torch.jit.script's errors, nor for itself.
-    if first.exporter == "dynamo" and "trace" not in exporters:
-        if operator and not torchscript_opsets(operator):
-            return f"neither exporter has an ONNX form of {operator}: compute it outside of the model"
-        return "onnxpatch.export(model, ..., exporter='auto') goes on with the trace exporter"
-    if first.exporter != "trace" or "dynamo" in exporters:
+    # No other exporter is a way out for torch.jit.script's errors.
+    other = {"dynamo": "trace", "trace": "dynamo"}.get(first.exporter)
+    if other is None or other in exporters:
         return ""
-    if translated_by_dynamo(operator):
+    known = by_dynamo(operator) if other == "dynamo" else torchscript_opsets(operator)
+    if operator and known in ("none", []):
+        return f"neither exporter has an ONNX form of {operator}: compute it outside of the model"
+    if operator and known == "translated":
         return f"onnxpatch.export(model, ..., exporter='dynamo'): that exporter translates {operator}"
-    return "" if operator else "onnxpatch.export(model, ..., exporter='auto') tries the dynamo exporter as well"
+    return f"onnxpatch.export(model, ..., exporter='auto') goes on with the {other} exporter"
 
 
 def _of_compiled_code(model: torch.nn.Module, wrong: bool) -> str:

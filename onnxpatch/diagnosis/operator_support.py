@@ -54,18 +54,25 @@ class Operator:
 @functools.cache
 def operators() -> dict[str, Operator]:
     """Every aten operator of the installed torch that writes into none of its arguments, by name."""
-    translations, decompositions, symbolics = _tables()
+    translations, _, symbolics = _tables()
     found = {}
     for name in operator_tables.aten_operators():
-        status: Dynamo = "none"
-        if name in translations:
-            status = "translated"
-        elif name in decompositions or operator_tables.is_composite(name):
-            status = "decomposed"
         used = _onnx_operators(translations.get(name, ()))
         # The TorchScript exporter's symbolics are registered without an overload.
-        found[name] = Operator(name, status, min(symbolics.get(name.partition(".")[0], ()), default=None), used)
+        found[name] = Operator(name, _by_dynamo(name), min(symbolics.get(_bare(name), ()), default=None), used)
     return found
+
+
+def _by_dynamo(name: str) -> Dynamo:
+    translations, decompositions, _ = _tables()
+    if name in translations:
+        return "translated"
+    return "decomposed" if name in decompositions or operator_tables.is_composite(name) else "none"
+
+
+def _bare(name: str) -> str:
+    """Without its overload."""
+    return name.partition(".")[0]
 
 
 def operator(name: str) -> Operator | None:
@@ -76,7 +83,7 @@ def operator(name: str) -> Operator | None:
     table = operators()
     if plain in table:
         return table[plain]
-    return next((found for key, found in table.items() if key.partition(".")[0] == plain), None)
+    return next((found for key, found in table.items() if _bare(key) == plain), None)
 
 
 def describe(name: str) -> str:
@@ -92,12 +99,18 @@ def describe(name: str) -> str:
     return f"{_DYNAMO[one.dynamo]}{since}; the TorchScript exporter has no translation"
 
 
-def translated_by_dynamo(name: str) -> bool:
-    """Whether the dynamo exporter has a translation of an operator, `aten::roll`.
+def by_dynamo(name: str) -> Dynamo:
+    """How the dynamo exporter takes any overload of `aten::roll`; "none" too where it has no form of the inner `_roll`.
 
-    A decomposition alone is no promise: it may end in operators without one.
+    A decomposition is no promise: it may end in other operators without a translation.
     """
-    return any(key.partition(".")[0] == name for key in _tables()[0])
+    inner = name.replace("::", "::_")
+    found = {
+        one: {_by_dynamo(key) for key in operator_tables.aten_operators() if _bare(key) == one} for one in (name, inner)
+    }
+    if "translated" in found[name]:
+        return "translated"
+    return "none" if {"none"} in found.values() else "decomposed"
 
 
 def torchscript_opsets(name: str) -> list[int]:

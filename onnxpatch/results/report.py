@@ -55,7 +55,7 @@ class Report(Outcome):
         if not self.wrong:
             return
         first = self.first_wrong()
-        found = first.sentence() if first else "PyTorch returns other outputs for the same input: nothing can be proven"
+        found = first.sentence() if first else f"no comparison has a verdict: {self.checks[0].error}"
         # Only where another branch made the difference: branches=True cures nothing else.
         found += hint if first and first.kind == "branch" else ""
         what = "the ONNX output differs from PyTorch"

@@ -167,12 +167,18 @@ def _right(report: Outcome) -> list[str]:
         rest = [*advice, *_way(report), *_fitting("note: ", report.notes)]
         return [f"{_good(report)}{_numbers(report)}", *rest[:1]]
     by = _fitting("replaced while exporting: ", replaced(report))
-    way, notes = _way(report), _fitting("note: ", report.notes)
+    way, notes = _way(report), _fitting("note: ", [*_undecided(report), *report.notes])
     if report.first_call:
         kept = ", ".join(one.partition(" (")[0] for one in report.first_call)
         step = f"next: make {kept} an input and an output of forward (docs/how-to/stateful.md)"
         return [*[*way, *notes, *by][:1], step]
     return [*way, *(by if not (way and notes) else []), *notes]  # two lines: what is left out is in `table`
+
+
+def _undecided(report: Outcome) -> list[str]:
+    """Why most comparisons have no verdict, where most have none."""
+    said = [check.error for check in report.checks if check.status == "unsteady"]
+    return [f"most comparisons have no verdict: {said[0]}"] if 2 * len(said) > len(report.checks) else []
 
 
 def _way(report: Outcome) -> list[str]:

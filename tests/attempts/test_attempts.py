@@ -171,13 +171,23 @@ class OutOfTorch(nn.Module):
     ("exporter", "advice"),
     [
         ("dynamo", "write what NumPy computes there with torch's functions"),
-        ("trace", "onnxpatch.export(model, ..., exporter='auto') tries the dynamo exporter as well"),
+        ("trace", "onnxpatch.export(model, ..., exporter='auto') goes on with the dynamo exporter"),
     ],
 )
 def test_what_to_type_where_numpy_computes(exporter: onnxpatch.Exporter, advice: str) -> None:
     with pytest.raises((onnxpatch.ExportError, onnxpatch.VerificationError)) as caught:
         onnxpatch.export(OutOfTorch().eval(), X, exporter=exporter, dynamic_shapes=ROWS)
     assert str(caught.value).splitlines()[-1].startswith(f"next: {advice}")
+
+
+class Vectors(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eigh(x.T @ x).eigenvectors
+
+
+def test_what_to_type_where_neither_exporter_has_the_operator() -> None:
+    with pytest.raises(onnxpatch.ExportError, match="next: neither exporter has an ONNX form of aten::linalg_eigh"):
+        onnxpatch.export(Vectors().eval(), X, exporter="trace")
 
 
 class Lower(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -50,6 +51,14 @@ def test_a_result_in_a_notebook(result):
 
 def test_a_diagnosis_is_true_where_nothing_is_to_cure():
     assert not RESULTS[1] and Diagnosis("M", "trace", 18)
+
+
+def test_why_most_comparisons_have_no_verdict_is_said():
+    tied = Checked("onnxruntime", "n=3", "size", {}, error="equal values have no order", status="unsteady")
+    one = Report("f", "M", "trace", 18, checks=[tied, replace(tied, status="right"), tied])
+    assert "note: most comparisons have no verdict: equal values have no order" in str(one)
+    with pytest.raises(onnxpatch.VerificationError, match="no comparison has a verdict: equal values have no order"):
+        replace(one, checks=[tied]).raise_unless_right()
 
 
 def test_what_patching_returns_is_short():
