@@ -109,26 +109,27 @@ def _zeta(s: Tensor, q: Tensor) -> Tensor:
     steps = torch.arange(_TERMS, dtype=q.dtype, device=q.device).reshape([-1, *[1] * q.dim()])
     power = torch.exp(-s * torch.log(above))
     found = torch.exp(-s * torch.log(q + steps)).sum(0) + power * (above / (s - 1) + 0.5)
-    factor = s / above
-    for k, term in enumerate(_ZETA):
-        found = found + term * factor * power
-        factor = factor * (s + 2 * k + 1) * (s + 2 * k + 2) / (above * above)
-    return found
+    rest, square = torch.zeros_like(s), above * above
+    for k in reversed(range(len(_ZETA))):
+        rest = rest * ((s + (2 * k + 1)) * (s + (2 * k + 2)) / square) + _ZETA[k]
+    return found + rest * s / above * power
 
 
 def zeta(s: Tensor, q: Tensor) -> Tensor:
-    """The same of any q, in float64. As in eager it is inf at the poles, and NaN where there is no real number."""
-    s, q = torch.broadcast_tensors(s, q)
-    part = q - torch.floor(q)
+    """The same of any q, in their dtype. As in eager it is inf at the poles, and NaN where there is no real number."""
+    above, whole = q > 0, q == torch.floor(q)
+    pole = (s == 1) | ((s > 1) & ~above & whole)
+    known = (s > 1) & (above | ((s == torch.floor(s)) & ~whole))
+    nothing = torch.where(pole, math.inf, math.nan).to(q.dtype).reshape(-1)
+    # As in eager, what has no value costs nothing.
+    places = torch.nonzero(known.reshape(-1)).squeeze(-1)
+    s, q = (one.expand_as(known).reshape(-1)[places].to(torch.float64) for one in (s, q))
     mirrors = torch.where(q > 0, torch.ones_like(q), torch.stack((torch.ceil(q) - q, 1 - q)))
-    parts = _zeta(s, torch.cat((torch.where(q > 0, q, part).unsqueeze(0), mirrors)))
+    parts = _zeta(s, torch.cat((torch.where(q > 0, q, q - torch.floor(q)).unsqueeze(0), mirrors)))
     # The sum over all whole numbers, without those below q. (-k)**-s has the sign of an odd s.
     sign = 1 - 2 * torch.remainder(s, 2)
     found = torch.where(q > 0, parts[0], parts[0] + sign * (parts[1] - parts[2]))
-    nowhere = (s < 1) | ((q < 0) & (s != torch.floor(s)))
-    found = torch.where(nowhere, torch.full_like(q, math.nan), found)
-    pole = (s == 1) | ((q <= 0) & (part == 0) & (s > 1))
-    return torch.where(pole, torch.full_like(q, math.inf), found)
+    return nothing.scatter(0, places, found.to(nothing.dtype)).reshape(known.shape)
 
 
 def _exponents(n: int) -> tuple[Tensor, Tensor]:
@@ -143,8 +144,7 @@ def _zetas(s: Tensor, q: Tensor) -> tuple[Tensor, ...]:
 def hurwitz(input: Any, other: Any) -> Tensor:
     """Hurwitz' zeta function."""
     dtype = floats(torch.ones((), dtype=torch.result_type(input, other))).dtype
-    s, q = (torch.as_tensor(one).to(torch.float64) for one in (input, other))
-    return zeta(s, q).to(dtype)
+    return zeta(*(torch.as_tensor(one).to(dtype) for one in (input, other)))
 
 
 _LARGEST_FACTORIAL = 170  # of float64
