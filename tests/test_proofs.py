@@ -25,16 +25,15 @@ PATCHES = list(onnxpatch.REGISTRY)
 # form of a patch and for each helper that patches of several files share; make test-all runs all of them.
 LONGEST = 1.0
 STANDS_FOR = {
-    "adaptive-average-pooling": "windows",
+    "adaptive-average-pooling": "resize, symbolic, windows",
     "atan2-origin": "function of torch, nodes",
     "attention": "attention",
-    "dinov2-positions": "class of a library, resize, symbolic",
     "einops-reduce": "einops.axes, einops.rearrange",
     "einops-repeat-function": "function of a library",
     "growing-positions-cosines": "calls",
     "log1p": "elementary",
     "symbolic-float": "function of Python",
-    "transformers-rms-norm": "layer_nodes",
+    "transformers-rms-norm": "class of a library, layer_nodes",
 }
 # The only ones of their form or helper, though they take longer.
 UNDER_TRACE = {"encoder-padding", "fft"}
@@ -47,7 +46,6 @@ PYTHON = ("builtins", "math", "operator")
 # In make check: one of each form, and of a few rooms of patches/.
 SAMPLE = {
     "cdist",
-    "dinov2-positions",
     "einops-reduce",
     "symbolic-sqrt",
     "transformers-rms-norm",

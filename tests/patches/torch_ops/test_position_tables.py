@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import onnx
@@ -11,7 +12,6 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch.errors import InputError
-from onnxpatch.patches.dinov2 import DinoVisionTransformer
 from tests import exporting
 
 pytestmark = pytest.mark.exports
@@ -35,6 +35,42 @@ class Plain(nn.Module):
         return patches.mean(1, keepdim=True) + table
 
 
+class Dino(nn.Module):
+    """The positions of DINOv2's repository and its copies: a class token's, and a square table with an offset."""
+
+    def __init__(self, side: int = 5, dim: int = 6, offset: float = 0.1, antialias: bool = True) -> None:
+        super().__init__()
+        self.offset, self.antialias = offset, antialias
+        self.pos_embed = nn.Parameter(torch.randn(1, side * side + 1, dim))
+        self.embed = nn.Conv2d(3, dim, 4, 4)
+
+    def interpolate_pos_encoding(self, x: torch.Tensor, w: int, h: int) -> torch.Tensor:
+        count = self.pos_embed.shape[1] - 1
+        if x.shape[1] - 1 == count and w == h:
+            return self.pos_embed
+        side, dim = int(math.sqrt(count)), x.shape[-1]
+        rows, columns = w // 4, h // 4
+        scaled = {}
+        if self.offset:
+            scaled["scale_factor"] = (float(rows + self.offset) / side, float(columns + self.offset) / side)
+        else:
+            scaled["size"] = (rows, columns)
+        table = nn.functional.interpolate(
+            self.pos_embed[:, 1:].reshape(1, side, side, dim).permute(0, 3, 1, 2),
+            mode="bicubic",
+            antialias=self.antialias,
+            **scaled,
+        )
+        assert (rows, columns) == table.shape[-2:]
+        table = table.permute(0, 2, 3, 1).view(1, -1, dim)
+        return torch.cat((self.pos_embed[:, :1], table), dim=1)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        tokens = self.embed(image).flatten(2).transpose(1, 2)
+        tokens = torch.cat((tokens.mean(1, keepdim=True), tokens), dim=1)
+        return tokens + self.interpolate_pos_encoding(tokens, image.shape[2], image.shape[3])
+
+
 def operators(file: bytes) -> set[str]:
     model = onnx.load_from_string(file)
     return {node.op_type for graph in (model.graph, *model.functions) for node in graph.node}
@@ -46,7 +82,7 @@ def exported(model: nn.Module, exporter: str, size: tuple[int, int], dynamic=BAT
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "trace"])
-@pytest.mark.parametrize("build", [Plain, lambda: DinoVisionTransformer(13, dim=96)], ids=["resized", "DINO"])
+@pytest.mark.parametrize("build", [Plain, lambda: Dino(13, dim=96)], ids=["resized", "DINO"])
 def test_image_size_stores_the_table(build, exporter):
     model = build().eval()
     file = exported(model, exporter, (28, 36), image_size=(28, 36))
@@ -88,7 +124,7 @@ def test_an_example_of_another_size_than_asked_for_is_refused(exporter):
     assert type(model) is Plain
 
 
-class Checked(DinoVisionTransformer):
+class Checked(Dino):
     """As the repositories do, the patch embedding refuses a size that the patch size does not divide."""
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
@@ -114,19 +150,20 @@ def test_verification_says_that_eager_refuses_such_a_size(tmp_path: Path):
     assert "at which the model itself raises, left out" in report.table()
 
 
-def test_a_copy_of_dino_with_another_method_is_left_alone_and_the_plan_says_which_line():
-    class DinoVisionTransformer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.pos_embed = nn.Parameter(torch.randn(1, 26, 6))
-
-        def interpolate_pos_encoding(self, x, w, h):
-            return self.pos_embed * 2
-
-    near = [miss for miss in onnxpatch.plan(DinoVisionTransformer()).near_misses if miss.patch == "dinov2-positions"]
-    assert len(near) == 1
-    assert "facebookresearch/dinov2 (2025, b8931f7)" in near[0].reason
-    assert "`return self.pos_embed * 2`" in near[0].reason
+@pytest.mark.parametrize(
+    ("exporter", "offset", "antialias"),
+    [
+        ("trace", 0.1, False),
+        pytest.param("trace", 0.1, True, marks=pytest.mark.slow),
+        pytest.param("dynamo", 0.1, False, marks=pytest.mark.slow),
+        pytest.param("dynamo", 0.0, True, marks=pytest.mark.slow),
+    ],
+)
+def test_dino_at_its_own_square_size_is_exported_for_every_other(exporter, offset, antialias, tmp_path: Path):
+    model = Dino(offset=offset, antialias=antialias).eval()
+    images = [(torch.randn(2, 3, *size),) for size in ((28, 36), (8, 32), (21, 20), (52, 52))]
+    asked = {"exporter": exporter, "dynamic_shapes": ANY, "attempts": "asked", "data": images}
+    assert onnxpatch.export(model, (torch.randn(2, 3, 20, 20),), tmp_path / "m.onnx", **asked).ok
 
 
 class Indexed(nn.Module):
