@@ -159,16 +159,13 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
 
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     x = x.movedim((dim1, dim2), (-2, -1))
-    x = x[..., offset:] if offset > 0 else x[..., -offset:, :]
-    rows, columns = (torch.as_tensor(size, device=x.device) for size in x.shape[-2:])
+    if x.stride(-1) > x.stride(-2):
+        x, offset = x.transpose(-1, -2), -offset
+    row, column = max(-offset, 0), max(offset, 0)
+    columns = x.shape[-1]
+    x = x[..., row : row + x[..., column:].shape[-1], :]
     # Along the elements in order, one row and one column further is this many elements further.
-    count: Any = torch.minimum(rows, columns)  # torch.arange is typed for Python numbers alone
-    places = torch.arange(count, device=x.device) * (columns + 1)
-    return x.flatten(-2).index_select(-1, places)
-
-
-def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    return diagonal(A, offset, dim1, dim2)
+    return x.flatten(-2)[..., column :: columns + 1]
 
 
 def diag(x: Tensor, diagonal: int = 0) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -221,11 +222,14 @@ def _bits(of_flags: Callable[..., Tensor], of_whole: Callable[..., Tensor]) -> C
     return found
 
 
-def _written_or(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    first, whole = x.clone(), x.clone()
-    first[0] |= y[0]
-    whole |= y
-    return first, whole
+def _written_bits(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    first, flags, whole = x > 2, x > 2, x.clone()
+    first[0] |= y[0] > 2
+    flags &= y > 2
+    flags ^= y > 3
+    whole <<= 2
+    whole &= y
+    return first, flags, whole
 
 
 _NOT = "ONNX export does NOT support exporting bitwise OR for non-boolean input values"
@@ -236,8 +240,10 @@ op("bitwise_or", "Tensor.__or__", "Tensor.__ror__", why=_NOT, reason="bitwise OR
    to=_bits(torch.logical_or, lambda x, y: x + y - torch.bitwise_and(x, y)))  # fmt: skip
 
 
-op("Tensor.__ior__", why=missing("aten::__ior_", exporters=("trace",)), exporters=("trace",),
-   tries=lambda b, n: tuple(x > 2 for x in _pairs(b, n)), case=_written_or, to=lambda x, y: x.copy_(x | y))  # fmt: skip
+op("Tensor.__ior__", "Tensor.__iand__", "Tensor.__ixor__", "Tensor.__ilshift__", "Tensor.__irshift__",
+   name="bits-in-place", why=missing("aten::__ior_", "aten::__iand_", exporters=("trace",)), exporters=("trace",),
+   tries=_pairs, case=_written_bits,
+   to=lambda original, x, y: x.copy_(getattr(operator, original.__name__.replace("__i", "__"))(x, y)))  # fmt: skip
 
 
 op("bitwise_and", "Tensor.__and__", "Tensor.__rand__", why="mask & True: We don't have an op for aten::bitwise_and",
