@@ -197,7 +197,7 @@ _OF_EACH = [
     "cosine-embedding-loss", "multi-margin-loss", "triplet-margin-loss", "log1p", "expm1", "asinh", "logsigmoid",
     "bce-with-logits", "multilabel-soft-margin-loss", "cosine-similarity", "pairwise-distance", "logsumexp",
     "unravel-negative-index", "copies", "positive", "argwhere", "isreal", "dist", "real", "count-nonzero",
-    "unique", "unique-consecutive", "column-stack", "dstack", "select-scatter", "slice-scatter", "softplus", "fftshift",
+    "unique", "unique-consecutive", "stacks-along-an-axis", "select-scatter", "slice-scatter", "softplus", "fftshift",
     "ifftshift", "cumulative-trapezoid", "bitwise-and", "bitwise-or", "bitwise-xor", "bitwise-not",
     "average-by-divisor", "i0",
     "i1", "i0e", "i1e", "modified-bessel-i0", "modified-bessel-i1", "modified-bessel-k0", "modified-bessel-k1",

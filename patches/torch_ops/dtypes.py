@@ -85,12 +85,11 @@ def promoted(original: Callable[..., Tensor], input: Any, other: Any) -> Tensor:
 
 def _stacked(x: Tensor) -> tuple[Tensor, ...]:
     whole = torch.arange(x.shape[0])
-    return torch.stack([x, whole]), torch.hstack((whole, x)), torch.stack((x > 0, whole), dim=-1)
+    return torch.stack([x, whole]), torch.stack((x > 0, whole), dim=-1)
 
 
 @op(
     "stack",
-    "hstack",
     name="stacks-of-two-dtypes",
     why="Type parameter (T) of Optype (Concat) bound to different types (tensor(float) and tensor(int64))",
     reason="bound to different types",
@@ -230,20 +229,36 @@ def limits(original: Callable[..., Tensor], input: Tensor, min: Any = None, max:
     return original(floats(input), float(min), float(max))
 
 
+_either, _both = lambda x, y: x | y, lambda x, y: x & y
+_FLAGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": _either, "maximum": _either, "fmax": _either, "minimum": _both, "fmin": _both,
+    "ge": lambda x, y: x | ~y, "le": lambda x, y: ~x | y,
+}  # fmt: skip
+
+
 def _of_flags(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     return len(args) > 1 and all(isinstance(one, Tensor) and one.dtype == torch.bool for one in args[:2])
 
 
+def _flags(x: Tensor) -> tuple[Tensor, ...]:
+    a, b = x > 0, x[:1] < -1
+    return a + b, torch.maximum(a, b), torch.fmin(a, b), a >= b, a.le(b)
+
+
 op(
-    "add",
+    *_FLAGS,
     "__add__",
+    "__ge__",
+    "__le__",
     name="sum-of-flags",
-    why="Type 'tensor(bool)' of input parameter of operator (Add) is invalid: of mask + other_mask",
+    why="Type 'tensor(bool)' of input parameter of operator (Add, Max) is invalid: of mask + other_mask",
     reason="is invalid",
     link="https://onnx.ai/onnx/operators/onnx__Add.html",
     calls=_of_flags,
     tries=lambda b, n: torch.randn(b, n),
-    case=lambda x: (x > 0) + (x[:1] < -1),
+    case=_flags,
     unchanged=lambda x: (x > 0) + 1,
-    to=lambda input, other, **more: NotImplemented if more else input | other,
+    to=lambda original, input, other, **more: (
+        NotImplemented if more else _FLAGS[function_name(original).strip("_")](input, other)
+    ),
 )

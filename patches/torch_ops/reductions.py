@@ -20,7 +20,7 @@ _COUNTED = ("cumsum", "argmax", "argmin")
 def _masks(x: Tensor) -> tuple[Tensor, ...]:
     mask, small = x > 0, x * 0.01
     reduced = mask.max(dim=1).values, mask.amax((0, 2)), torch.cumsum(mask, 1), mask.min(), mask.any(dim=-1).all(0)
-    runs = *mask.cummin(2), mask.cummax(2).values, mask.mode(2).values
+    runs = *mask.cummin(2), mask.cummax(2).values, mask.mode(2).values, *mask.aminmax()
     return *reduced, *runs, small.any(), torch.any(small.relu(), 1), small.relu().all(dim=-1, keepdim=True)
 
 
@@ -34,6 +34,7 @@ def _masks(x: Tensor) -> tuple[Tensor, ...]:
     "cummin",
     "argmax",
     "argmin",
+    "aminmax",
     "any",
     "all",
     "mode",
@@ -44,7 +45,7 @@ def _masks(x: Tensor) -> tuple[Tensor, ...]:
     # The last one makes a mask without any True.
     tries=lambda: [torch.randn(2, 5, 6), torch.randn(3, 8, 6), torch.full((1, 4, 6), -1.0)],
     case=_masks,
-    beside=("running-extremes", "mode"),
+    beside=("aminmax", "running-extremes", "mode"),
 )
 def reduce_bool(original: Callable[..., Tensor], input: Any, **kwargs: Any) -> object:
     """Reduces ints in place of bools, and converts the result back if torch returns bool.
@@ -69,8 +70,8 @@ def reduce_bool(original: Callable[..., Tensor], input: Any, **kwargs: Any) -> o
         return found
     if isinstance(found, Tensor):
         return found > 0
-    # torch's named results (values, indices) are made from one sequence.
-    return type(found)((found[0] > 0, found[1]))
+    # torch's named results (values, indices; min, max) are made from one sequence.
+    return type(found)([part > 0 if part.dtype == numbers.dtype else part for part in found])
 
 
 def _differences(x: Tensor) -> tuple[Tensor, ...]:

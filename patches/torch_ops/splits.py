@@ -162,20 +162,34 @@ op("hsplit", why=untraced("aten::hsplit"), tries=lambda n: torch.randn(n, 6), ca
    to=lambda x, at: _parts(x, at, 0 if x.dim() == 1 else 1))  # fmt: skip
 
 
-def _columns(*tensors: Tensor) -> list[Tensor]:
-    return [x.reshape(-1, 1) if x.dim() < 2 else x for x in tensors]
+# What is joined, and along which axis.
+_STACKS: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "hstack": (lambda x: x if x.dim() else x.reshape(1), 1),
+    "vstack": (lambda x: x if x.dim() > 1 else x.reshape(1, -1), 0),
+    "column_stack": (lambda x: x if x.dim() > 1 else x.reshape(-1, 1), 1),
+    "dstack": (lambda x: x if x.dim() > 2 else x.unsqueeze(2) if x.dim() > 1 else x.reshape(1, -1, 1), 2),
+}
 
 
-def _slices(*tensors: Tensor) -> list[Tensor]:
-    return [x.reshape(1, -1, 1) if x.dim() < 2 else x.unsqueeze(2) if x.dim() == 2 else x for x in tensors]
+def _stacks(x: Tensor) -> tuple[Tensor, ...]:
+    short = x.bfloat16()
+    found = torch.column_stack((x, x[:, 0])), torch.dstack((x, x + 1)), torch.dstack((x[0], x[0] * 2))
+    return *found, torch.vstack((short, short[0])).float(), torch.hstack((short, short)).float()
 
 
-op("column_stack", why=untraced("aten::column_stack"), tries=numbers, to=lambda xs: torch.cat(_columns(*xs), 1),
-   case=lambda x: torch.column_stack((x, x[:, 0])))  # fmt: skip
-
-
-op("dstack", why=untraced("aten::dstack"), tries=numbers, to=lambda xs: torch.cat(_slices(*xs), 2),
-   case=lambda x: (torch.dstack((x, x + 1)), torch.dstack((x[0], x[0] * 2))))  # fmt: skip
+@op(
+    *_STACKS,
+    name="stacks-along-an-axis",
+    why="the operator 'aten::column_stack' is not supported; Type 'tensor(bfloat16)' of SequenceConstruct is invalid",
+    reason="column_stack|SequenceConstruct",
+    tries=numbers,
+    case=_stacks,
+)
+def stacked(original: Callable[..., Tensor], tensors: Any) -> Tensor:
+    """Joined, and not as a sequence, which takes no bfloat16."""
+    with_axes, axis = _STACKS[original.__name__]
+    found = [with_axes(x) for x in tensors]
+    return torch.cat(found, min(axis, found[0].dim() - 1))
 
 
 @op(
