@@ -94,6 +94,7 @@ def _stacked(x: Tensor) -> tuple[Tensor, ...]:
     why="Type parameter (T) of Optype (Concat) bound to different types (tensor(float) and tensor(int64))",
     reason="bound to different types",
     link="https://github.com/pytorch/pytorch/issues/143222",
+    exporters=("dynamo",),
     tries=lambda n: torch.randn(n),
     case=_stacked,
     unchanged=lambda x: torch.stack([x, x * 2]),
@@ -242,7 +243,7 @@ def _of_flags(function: object, args: tuple[object, ...], kwargs: dict[str, obje
 
 def _flags(x: Tensor) -> tuple[Tensor, ...]:
     a, b = x > 0, x[:1] < -1
-    return a + b, torch.maximum(a, b), torch.fmin(a, b), a >= b, a.le(b)
+    return a + b, torch.maximum(a, b), a.minimum(b), a >= b, a.le(b)
 
 
 op(
