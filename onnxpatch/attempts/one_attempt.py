@@ -27,7 +27,7 @@ from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.runtime_forms import cast_what_is_refused, compute_in_float32, forget_merged_sizes
-from onnxpatch.onnxfile.runtimes.interface import Provider
+from onnxpatch.onnxfile.runtimes.interface import BFLOAT16, Provider
 from onnxpatch.patched import patched
 from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.patching.registry import Patch
@@ -207,7 +207,7 @@ def _cast_around(exported: Exported, said: str, report: Report, shared: ExportCo
 
 def _loadable(exported: Exported, shared: ExportContext) -> Exported:
     """The file with casts around what onnxruntime's CPU has no bfloat16 kernel for, where that is to run it."""
-    if not _on_the_cpu(shared):
+    if not _on_the_cpu(shared) or not exported.may_hold(BFLOAT16):
         return exported
     model, values = exported.request.model, exported.request.inputs.values()
     held = itertools.chain(model.parameters(), model.buffers(), (v for v in values if isinstance(v, torch.Tensor)))

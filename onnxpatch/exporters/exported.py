@@ -92,12 +92,26 @@ class Exported:
         """Whether one of these ONNX operators may be in the file: dynamo's program says so without a look into it."""
         return mentions(self.path, operators) if self.program is None else not self._operators.isdisjoint(operators)
 
+    def may_hold(self, dtype: int) -> bool:
+        """Whether a value of the file may have this dtype of ONNX's: dynamo's program says so of its own."""
+        return self.program is None or not self._dtypes.isdisjoint((dtype, None))
+
     @functools.cached_property
-    def _operators(self) -> set[str]:
+    def _nodes(self) -> list[Any]:
         from onnxscript import ir
 
         assert self.program is not None
-        return {node.op_type for node in ir.traversal.RecursiveGraphIterator(self.program.model.graph)}
+        return list(ir.traversal.RecursiveGraphIterator(self.program.model.graph))
+
+    @functools.cached_property
+    def _operators(self) -> set[str]:
+        return {node.op_type for node in self._nodes}
+
+    @functools.cached_property
+    def _dtypes(self) -> set[int | None]:
+        graph = self.program.model.graph
+        made = (value for node in self._nodes for value in node.outputs)
+        return {value.dtype for value in (*graph.inputs, *graph.initializers.values(), *made)}
 
 
 def run_exporter(request: ExportRequest, path: Path) -> Exported:
