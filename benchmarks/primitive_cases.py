@@ -244,7 +244,6 @@ NOT_MEASURED = {
     "bools-filled": _ONE_NODE,
     "bits-in-place": _ONE_NODE,
     "diagonal": _ONE_NODE,
-    "buffer-copy": _ONE_NODE,
     "chunks-of-a-dynamic-axis": _SIZES,
     "parts-of-a-dynamic-axis": _SIZES,
     "constant-exponentials": "computes constants once, when the model is exported",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import exporting, op, running_model, untraced
+from onnxpatch import exporting, op, running_model
 from onnxpatch.formulas.symbolic import function_name, keep_constant, unrecorded
 
 
@@ -95,42 +95,6 @@ def writes_in_place(function: Callable[..., object], args: tuple[object, ...], k
 def written_constants(original: Callable[..., Any], *args: Any, **kwargs: Any) -> object:
     """Copies the constant in the graph, then writes."""
     return original(*args, **kwargs) if keep_constant(args[0]) else NotImplemented
-
-
-class _Frequencies(torch.nn.Module):
-    short: Tensor
-    long: Tensor
-    now: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("short", torch.rand(4))
-        self.register_buffer("long", torch.rand(4))
-        self.register_buffer("now", torch.rand(4))
-
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        self.now.copy_(torch.where(positions.max() > 6, self.long, self.short))
-        return x * self.now
-
-
-@op(
-    "copy_",
-    name="buffer-copy",
-    why=untraced("aten::copy"),
-    link="https://github.com/pytorch/pytorch/issues/97731",
-    # 9 positions take the other buffer than the example.
-    tries=lambda n: (torch.randn(n, 4), torch.arange(n)),
-    sizes=(3, 9, 1),
-    case=_Frequencies,
-)
-def buffer_copy(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
-    """Writes the copy as an assignment to a slice of the whole buffer, which has an ONNX form."""
-    running = running_model()
-    # A tensor that is no buffer of the model has a form already; a 0-d one cannot be sliced.
-    if running is None or input.dim() == 0 or not any(input is own for own in running.tensors.values()):
-        return NotImplemented
-    input[:] = src  # a slice has a form, all of it as `...` has none
-    return input
 
 
 class _Merged(torch.nn.Module):

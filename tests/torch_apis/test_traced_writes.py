@@ -149,6 +149,27 @@ def test_written_in_an_inner_module() -> None:
     exported(Cached(), 3, 4)
 
 
+class Frequencies(nn.Module):
+    """A buffer that is set from the input, as tables of rotary positions are, and changed through the result."""
+
+    long: Tensor
+    now: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("long", torch.rand(4))
+        self.register_buffer("now", torch.rand(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        set_now = self.now.copy_(torch.where(x.shape[0] > x.amax() + 3, self.long, x[0].double()))
+        set_now.mul_(2)
+        return x * self.now + set_now
+
+
+def test_a_buffer_is_copied_into_and_changed_through_the_result() -> None:
+    exported(Frequencies(), 3, 4, dynamic=(0,))
+
+
 @pytest.mark.parametrize(
     "write",
     [
