@@ -13,6 +13,7 @@
   every submodule through a proxy, whose class it derives from `module.__class__`. A patched module answers with the
   class that was written, but not to this module of torch: the proxy would run the model's own code. Where torch asks
   from another place, models with shared modules are exported as they are, without patches.
+- `torch._numpy`: NumPy's functions on arrays that are tensors. If it moves, arrays of sizes stay NumPy's.
 - `torch._C.ScriptModule.code` says which attributes compiled code assigns, `self.state = ...`. If it moves, a compiled
   model that keeps a state is compared in the state that the last call left.
 
@@ -33,8 +34,24 @@ try:
     from torch.utils import _pytree as pytree
 except ImportError:
     pytree = gone_module("torch.utils._pytree")
+numpy_on_tensors: Any
+Array: Any
+try:
+    import torch._numpy
 
-__all__ = ["PROXY_MAKER", "assigned_in_compiled", "exporting", "pytree", "written_callables"]
+    numpy_on_tensors, Array = torch._numpy, torch._numpy.ndarray  # type: ignore[attr-defined]
+except (ImportError, AttributeError):
+    numpy_on_tensors, Array = gone_module("torch._numpy"), ()
+
+__all__ = [
+    "PROXY_MAKER",
+    "Array",
+    "assigned_in_compiled",
+    "exporting",
+    "numpy_on_tensors",
+    "pytree",
+    "written_callables",
+]
 
 _ASSIGNED = re.compile(r"^\s*self\.(\w+) = ", re.M)
 

@@ -66,7 +66,7 @@ RELIED_ON = (
     _Api("torch._C._TorchDispatchModeKey", "__init__", "stand-ins act under dynamo where a TracingContext is kept"),
     _Api("torch.testing._internal", "operator_tables", "drift lists no new operators"),
     _Api("torch.utils._pytree", "__init__", "arguments cannot be read: every export is refused"),
-    _Api("torch._numpy", "numpy_arrays", "arrays of NumPy whose shape is a size keep the one of the example"),
+    _Api("torch._numpy", "__init__", "arrays of NumPy whose shape is a size keep the one of the example"),
     _Api("torch._C._get_tracing_state", "function_modes", _TRACE),
     _Api("torch._C._set_tracing_state", "function_modes", _TRACE),
     _Api("torch._C.DisableTorchFunction", "function_modes", "patches of functions are refused"),

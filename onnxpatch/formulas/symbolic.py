@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onnxpatch._torch import Array, numpy_on_tensors
 from onnxpatch._torch.cond import assume, free_symbols
 from onnxpatch._torch.function_modes import function_name, tracing_paused, unseen
-from onnxpatch._torch.numpy_arrays import Array, numpy_on_tensors
 from onnxpatch._torch.symbolic_sizes import (
     constant_size,
     decided_by_data,

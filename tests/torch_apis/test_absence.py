@@ -183,7 +183,7 @@ EXERCISES: dict[str, list[Callable[[], bool]]] = {
     "tensor_origins": [DYNAMO], "dispatch_modes": [count, count_back], "cond": [BRANCHES], "exporters": [DYNAMO],
     "one_export": [alone, TRACE], "guards": [DYNAMO], "operator_tables": [tables, named, DYNAMO],
     "signatures": [TRACE], "symbolic_sizes": [TRACE, DYNAMO, lambda: export(Growing(), dynamo=False)],
-    "fake_sizes": [BRANCHES], "numpy_arrays": [TRACE],
+    "fake_sizes": [BRANCHES],
     "traced_writes": [write], "traced_nodes": [write], "script_tracing": [compiled, TRACE],
 }  # fmt: skip
 LONG = {name for name, jobs in EXERCISES.items() if {TRACE, DYNAMO, BRANCHES, SIDES} & set(jobs)}
