@@ -19,7 +19,7 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.export import export
-from onnxpatch.generation.graphs import Part
+from onnxpatch.generation.part import Part
 from onnxpatch.generation.parts import generation_parts
 from onnxpatch.patching.forward_state import process_state_kept
 from onnxpatch.results.report import Report
