@@ -73,10 +73,11 @@ def numbered_rows(self: Looping, x: Tensor) -> Tensor:
 
 @right
 def backwards(self: Looping, x: Tensor) -> Tensor:
-    total = torch.zeros(4)
+    total, outs = torch.zeros(4), []
     for i in range(x.shape[0] - 1, -1, -1):
         total = total * 0.5 + x[i]
-    return total
+        outs.append(total)
+    return torch.stack(outs[::-1], 1)
 
 
 @right
@@ -89,11 +90,12 @@ def unbound_columns(self: Looping, x: Tensor) -> Tensor:
 
 
 @right
-def reversed_numbers(self: Looping, x: Tensor) -> Tensor:
-    total = torch.zeros(4)
+def reversed_numbers(self: Looping, x: Tensor) -> tuple[Tensor, Tensor]:
+    total, outs = torch.zeros(4), []
     for i in reversed(range(x.shape[0])):
         total = total * 0.5 + x[i]
-    return total
+        outs.insert(0, total[:2])
+    return torch.cat(outs), outs[0]
 
 
 @right
@@ -305,6 +307,14 @@ def first_five_afterwards(self: Looping, x: Tensor) -> Tensor:
     for row in x:
         outs.append(row * 2)
     return torch.stack(outs[:5])
+
+
+@refused("a result of a single round")
+def first_put_in_at_the_start(self: Looping, x: Tensor) -> Tensor:
+    outs: list[Tensor] = []
+    for row in x:
+        outs.insert(0, row * 2)
+    return outs[-1]
 
 
 @refused("waiting")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from onnxpatch import doctor
 from onnxpatch.decisions.ask import Site, model_lines
 from onnxpatch.diagnosis.lines import constructs, execution_trace
-from onnxpatch.diagnosis.lines.constructs import statement_at
+from onnxpatch.diagnosis.lines.constructs import LOOP_SIZE, in_function, statement_at
 from onnxpatch.diagnosis.lines.execution_trace import changed_statements, trace_execution
 from onnxpatch.diagnosis.lines.find_cause import caught_exception_lines
 from onnxpatch.diagnosis.parts.isolated_module import case_of, record
@@ -87,6 +87,15 @@ def test_a_statement_has_its_head_its_names_and_whether_it_branches() -> None:
     assert whole is not None and whole.start == _line("return (") and whole.branches
     half = statement_at(__file__, _line("half = x.shape[1]"))
     assert half is not None and half.names == ("half",) and not half.branches
+
+
+def test_a_range_of_a_size_from_its_end_is_a_loop_over_a_size() -> None:
+    def backwards(x: Tensor) -> Tensor:
+        for step in reversed(range(x.shape[1])):
+            x = x + step
+        return x
+
+    assert [one.kind for one in in_function(backwards)] == [LOOP_SIZE]
 
 
 def test_a_tracing_debugger_stays_as_it_was() -> None:

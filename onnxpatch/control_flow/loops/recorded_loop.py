@@ -108,7 +108,8 @@ class RecordedLoop:
         return self._last_rows[place]
 
     def _joined(self, parts: Sequence[object], dim: int | None) -> list[object]:
-        """The argument of a `stack` or `cat`; one tensor of every round, in order, is replaced by their stack.
+        """The argument of a `stack` or `cat`; one tensor of every round, first to last or last to first, is replaced by
+        their stack.
 
         dim: of a `cat` that the loop can do itself, so that the last round's may be shorter: they are one tensor.
         """
@@ -116,15 +117,18 @@ class RecordedLoop:
         inside = [index for index, place in enumerate(found) if place is not None]
         first, rounds = inside[0], len(self.rounds)
         places = {place[1] for place in found if place is not None}
-        in_order = [place[0] for place in found if place is not None] == list(range(rounds))
+        order = [place[0] for place in found if place is not None]
+        turned = order[::-1] == list(range(rounds))
         together = inside == list(range(first, first + rounds))
+        in_order = turned or order == list(range(rounds))
         if not in_order or not together or len(places) != 1 or self.rows is None:
             return [self.final(part) for part in parts]
         # What is not a tensor here is torch's own error, and stays in.
         before, after = (cast("list[torch.Tensor]", list(side)) for side in (parts[:first], parts[first + rounds :]))
-        if dim is not None and places != {ROW}:
+        if dim is not None and places != {ROW} and not turned:
             return [*before, self._write(places.pop(), dim)[-1], *after]
-        return StackedRounds(before, self._stacked(places.pop()), after)
+        stacked = self._stacked(places.pop())
+        return StackedRounds(before, self.capture.execute(torch.flip, (stacked, (0,))) if turned else stacked, after)
 
     def _stacked(self, place: Place) -> torch.Tensor:
         """[rounds, ...]: what every round made at a place."""

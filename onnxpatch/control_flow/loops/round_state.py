@@ -284,10 +284,13 @@ class _Comparison:
             self.compare(a.parts[name], b.parts[name], inner)
 
     def _compare_grown(self, a: _Group, b: _Group, path: str) -> None:
-        """A list that grows at its end must keep its first entries."""
-        if self.before and any(b.parts[name] != part for name, part in a.parts.items()):
+        """A list that grows at its end must keep its first entries; one that grows at its start, its last."""
+        old, new = list(a.parts.values()), list(b.parts.values())
+        more = len(new) - len(old)
+        at_start = new[:more] != old[:more] and isinstance(next(iter(b.parts)), int) and new[more:] == old
+        if self.before and not at_start and any(b.parts[name] != part for name, part in a.parts.items()):
             raise self.changed(path)
-        appended = [part for name, part in b.parts.items() if name not in a.parts]
+        appended = new[:more] if at_start else [part for name, part in b.parts.items() if name not in a.parts]
         self.grown[path] = [_roles(part, self.after) for part in appended]
 
 

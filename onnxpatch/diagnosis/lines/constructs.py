@@ -164,6 +164,8 @@ def _is_setting(node: ast.AST) -> bool:
 
 
 def _loop(over: ast.expr, sizes: set[str]) -> str | None:
+    if isinstance(over, ast.Call) and _name_of(over.func) == "reversed":
+        return _loop(over.args[0], sizes)
     if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "range":
         if _mentions_size(over, sizes):
             return LOOP_SIZE
