@@ -14,7 +14,8 @@ compile them. All by private torch APIs.
   asks a node for its truth: "symbolically traced variables cannot be used as inputs to control flow". Nodes divide
   themselves inside of an export. If it moves, models with a condition on a quotient of sizes are refused.
 - `_fast_expand`: torch expands every part of an expression again at each question about it, which takes minutes for
-  nested windows. Inside of an export it does so once. If it moves, such models take as long as in torch.
+  nested windows. Inside of an export it does so once. If it moves, such models take as long as in torch. So they do if
+  torch's FloorDiv no longer calls `sympy.simplify` for a quotient by a common factor.
 - `torch.utils._sympy.functions`: torch's own sympy functions (FloorDiv, Mod, ...), by name. A condition with a function
   that is not in the table below cannot be evaluated, and counts as unknown.
 """
@@ -22,7 +23,6 @@ compile them. All by private torch APIs.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import operator
 import os
@@ -67,13 +67,46 @@ def _dividing(original: Any) -> Any:
 
 
 _QUOTIENTS = Replaced("torch.utils._sympy.reference.ReferenceAnalysis.int_truediv", _dividing)
-_EXPANDED = Replaced("torch.fx.experimental.symbolic_shapes._fast_expand", functools.cache)
+
+
+def _once(original: Any) -> Any:
+    known: dict[Any, Any] = {}
+
+    def expand(expression: Any) -> Any:
+        if expression not in known:
+            found = original(expression)
+            known[expression] = None if found is expression else found
+        # The object itself: another one that is equal counts as changed, and all around it is made again.
+        return expression if known[expression] is None else known[expression]
+
+    return expand
+
+
+_EXPANDED = Replaced("torch.fx.experimental.symbolic_shapes._fast_expand", _once)
+
+
+def _divided(original: Any) -> Any:
+    def simplify(expression: Any, *args: Any, **kwargs: Any) -> Any:
+        # A quotient by a common factor, which the division takes out of every term.
+        terms = sympy.Add.make_args(found := sympy.expand_mul(expression, deep=False))
+        whole = all(term.as_coeff_Mul()[0].is_Integer and _is_product(term) for term in terms)
+        return found if whole and not (args or kwargs) else original(expression, *args, **kwargs)
+
+    return simplify
+
+
+def _is_product(term: Any) -> bool:
+    return not any(factor.is_Pow and factor.exp.could_extract_minus_sign() for factor in sympy.Mul.make_args(term))
+
+
+_SIMPLIFIED = Replaced("torch.utils._sympy.functions.sympy.simplify", _divided)
 
 
 @contextlib.contextmanager
 def conditions_solved() -> Iterator[None]:
-    """A context in which torch.export may assume a condition on a quotient of sizes, and expands each one once."""
-    with _QUOTIENTS.held(), _EXPANDED.held():
+    """A context in which torch.export may assume a condition on a quotient of sizes, expands each one once, and divides
+    without a search for the shortest form."""
+    with _QUOTIENTS.held(), _EXPANDED.held(), _SIMPLIFIED.held():
         yield
 
 

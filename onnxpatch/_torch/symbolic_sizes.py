@@ -143,16 +143,17 @@ def split_fraction(value: torch.SymFloat) -> tuple[torch.SymInt, float] | None:
 
 # A SymInt's sympy expression is looked into (`torch.utils._sympy.functions.Mod`, `PythonMod`). Where they have moved,
 # sizes are left as the model wrote them: right too, and slower to export.
-def missing_to(value: torch.SymInt, step: int) -> torch.SymInt | None:
-    """The size that `value` was computed from, if it is `step - size % step` or `-size`; None for other values."""
+def missing_to(value: torch.SymInt, step: int | torch.SymInt, itself: bool = False) -> torch.SymInt | None:
+    """The size n that `value` was computed from, if it is `step - n % step` or `-n`; itself: if it is `n % step`."""
     try:
         from torch.utils._sympy.functions import Mod, PythonMod
 
-        rest, node = step - value.node.expr, value.node
-        if isinstance(rest, Mod | PythonMod) and rest.args[1] == step:
+        node, by = value.node, step.node.expr if isinstance(step, torch.SymInt) else step
+        rest = node.expr if itself else by - node.expr
+        if isinstance(rest, Mod | PythonMod) and rest.args[1] == by:
             expression, hint = rest.args[0], None
         # Of a sum, sympy may say so too: in `a - b` it goes by an order of its own.
-        elif node.expr.could_extract_minus_sign() and not node.expr.is_Add:
+        elif not itself and node.expr.could_extract_minus_sign() and not node.expr.is_Add:
             expression, hint = -node.expr, -int(node.hint)
         else:
             return None

@@ -31,7 +31,8 @@ from onnxpatch.verification.reference import Reference
 
 _TIMES_THE_FIRST, _LEAST_SECONDS, _ALL_SECONDS = 5, 30.0, 300.0
 """What the exporter may take in a later attempt, of processor time: so many times the first attempt's, once if that did
-not end, at least some seconds; and in all later attempts together. With max_seconds= that limit counts alone."""
+not end, at least some seconds; and in all later attempts together, with the first if that did not end. With
+max_seconds= that limit counts alone."""
 _log = logging.getLogger("onnxpatch")
 
 
@@ -109,9 +110,9 @@ class AttemptLog:
         """What the exporter may take in the next attempt, of processor time; None for no limit."""
         if self.shared.budget.max_seconds is not None:
             return None
-        left = max(0.0, _ALL_SECONDS - self.later_seconds)
-        times = 1 if self.failed and self.failed[0].kind == "cut" else _TIMES_THE_FIRST
-        return min(left, max(_LEAST_SECONDS, times * self.first_seconds))
+        cut = bool(self.failed) and self.failed[0].kind == "cut"
+        left = max(0.0, _ALL_SECONDS - self.later_seconds - cut * self.first_seconds)
+        return min(left, max(_LEAST_SECONDS, (1 if cut else _TIMES_THE_FIRST) * self.first_seconds))
 
     def _progress(self, attempt: Attempt) -> Callable[[str, int, int], None] | None:
         progress, title = self.shared.progress, f"attempt {len(self.made) + 1}, {attempt.name(self.first)}"

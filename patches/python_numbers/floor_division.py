@@ -224,7 +224,7 @@ def _groups(x: Tensor) -> Tensor:
 )
 def padded_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> object:
     """Writes the padding as `k * ceil(size / k) - size`. If the size is added, it cancels, and sympy knows the rest."""
-    if not isinstance(step, int) or step < 2:
+    if not (step > 1 if isinstance(step, int) else symbolic(step) and never_negative(step)):
         return NotImplemented
     # None where the value is no `step - size % step`: other remainders stay as they are written.
     size = missing_to(value, step)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from onnxpatch import op
 from onnxpatch.decisions.ask import calling_frame
 from onnxpatch.decisions.if_rules.computed_padding import amounts_here
-from onnxpatch.formulas.symbolic import counted
+from onnxpatch.formulas.symbolic import counted, missing_to
 
 
 def _landmarks(x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -81,10 +81,18 @@ class _Stepped(torch.nn.Module):
 def padding_in_branches(
     original: Callable[..., Tensor], input: Tensor, pad: Sequence[object], *args: object, **kwargs: object
 ) -> object:
-    """Pads by nothing where the test of the `if` around the call is false."""
+    """Pads by nothing where the test of the `if` around the call is false. By `n % 2` in a form that cancels: n is even
+    then, which sympy cannot tell, and expressions of halves of halves grow with every one."""
     frame = calling_frame(1)
     amounts = amounts_here(pad, frame) if frame is not None else None
-    return NotImplemented if amounts is None else original(input, amounts, *args, **kwargs)
+    if amounts is None and not any(isinstance(amount, torch.SymInt) for amount in pad):
+        return NotImplemented
+    return original(input, [*map(_to_even, pad if amounts is None else amounts)], *args, **kwargs)
+
+
+def _to_even(amount: Any) -> Any:
+    size = missing_to(amount, 2, itself=True) if isinstance(amount, torch.SymInt) else None
+    return amount if size is None else (size + 1) // 2 * 2 - size
 
 
 def _cut(x: Tensor) -> tuple[Tensor, ...]:

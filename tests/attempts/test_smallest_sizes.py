@@ -150,3 +150,7 @@ def test_a_first_attempt_that_expands_expressions_of_sizes_ends_and_plain_follow
     report = onnxpatch.export(Right().eval(), (torch.randn(2, 3, 8, 8),), exporter="dynamo")
     assert [one.delivered for one in report.attempts] == [False, True]
     assert "s of processor time on expressions of sizes" in report.attempts[0].error
+    monkeypatch.setattr("onnxpatch.attempts.attempt_log._ALL_SECONDS", 0.1)  # which the first attempt has used up
+    with pytest.raises(onnxpatch.ExportError, match="on expressions of sizes") as caught:
+        onnxpatch.export(Right().eval(), (torch.randn(2, 3, 8, 8),), exporter="dynamo")
+    assert not caught.value.attempts

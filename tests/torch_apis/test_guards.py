@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental import symbolic_shapes
 from torch.nn import functional as F
+from torch.utils._sympy.functions import FloorDiv, Max, Min
 
 import onnxpatch
 from onnxpatch._torch.guards import conditions_solved
@@ -84,3 +85,47 @@ def test_an_expression_is_expanded_once(monkeypatch: pytest.MonkeyPatch) -> None
         counted = len(asked)
         symbolic_shapes.safe_expand((a + 2) * (b + 3))
     assert found[0] == found[1] == sympy.expand((a + 1) * (b + (a + 2) * (b + 3))) and len(asked) == counted > 0
+
+
+def test_what_stays_as_it_is_is_expanded_once_too() -> None:
+    """Max and Min are made anew at each call: an equal one in place of what was given counted as changed, for ever."""
+    a = sympy.Symbol("a", integer=True, positive=True)
+    least = Min(FloorDiv(a + Min(4, a) - 1, Min(4, a)) * Min(4, a), a)
+    with conditions_solved():
+        symbolic_shapes.safe_expand(least + 1)
+        given = Max(0, Min(*least.args))
+        assert symbolic_shapes._fast_expand(given) is given
+
+
+def test_a_quotient_by_a_common_factor_is_divided_term_by_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, c = sympy.symbols("a b c", integer=True, positive=True)
+    monkeypatch.setattr(sympy, "simplify", lambda *_: pytest.fail("searched for a shorter form"))
+    with conditions_solved():
+        assert FloorDiv(2 * a * b + 4 * a * c, 6 * a * b) == FloorDiv(b + 2 * c, 3 * b)
+
+
+class Halved(nn.Module):
+    """Padded to an even number of rows and halved, twice, then to windows of four, or of all where there are fewer."""
+
+    lengths: list[str] = []  # what forward wrote
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        for _ in range(2):
+            odd = x.shape[1] % 2 == 1
+            if odd:
+                x = F.pad(x, (0, 0, 0, x.shape[1] % 2))
+            x = x[:, ::2] + x[:, 1::2]
+        window = min(4, x.shape[1])
+        x = F.pad(x, (0, 0, 0, (window - x.shape[1] % window) % window))
+        self.lengths.append(str(x.shape[1]))
+        return x, x.reshape(x.shape[0], x.shape[1] // window, window, 3)
+
+
+@pytest.mark.slow
+def test_sizes_of_halves_and_of_windows_stay_short() -> None:
+    model = Halved().eval()
+    report = onnxpatch.export(
+        model, (torch.randn(2, 21, 3),), None, exporter="dynamo", dynamic_shapes=({0: "b", 1: "n"},), attempts="asked"
+    )
+    symbolic = [one for one in model.lengths if "Min(4" in one]
+    assert report.ok and symbolic and not any("Mod" in one for one in symbolic)

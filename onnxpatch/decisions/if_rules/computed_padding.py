@@ -41,6 +41,8 @@ from onnxpatch.decisions.if_rules.source import (
 )
 from onnxpatch.formulas.symbolic import chosen, constant_size, missing_to, symbolic
 
+_NOT_ZERO = ((">", 0), ("!=", 0), ("==", 1))  # what `n % 2` is where it is not 0
+
 
 def side_that_pads(frame: FrameType) -> bool | None:
     """What to answer so that the body runs, where `frame` is evaluating the test of such an `if`."""
@@ -91,7 +93,12 @@ def _amount(compared: tuple[Any, str, Any], amount: Any) -> object:
     if isinstance(amount, int) and amount == 0:
         return 0
     left, sign, right = compared
-    if isinstance(left, torch.SymInt) and isinstance(amount, torch.SymInt) and sign in (">", "!=") and right == 0:
+    if not isinstance(left, torch.SymInt) or not isinstance(amount, torch.SymInt):
+        return chosen(compared, amount, 0)
+    odd = isinstance(right, int) and (sign, right) in _NOT_ZERO and missing_to(amount, 2, itself=True) is not None
+    if odd and constant_size(left - amount) == 0:
+        return amount
+    if sign in (">", "!=") and right == 0:
         # `step - size % step` where `size % step` is not 0: sympy knows it for a multiple in this form alone.
         step = constant_size(left + amount)
         size = missing_to(amount, step) if step else None
