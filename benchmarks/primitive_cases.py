@@ -181,7 +181,7 @@ CASES = [
     Primitive("solve_triangular of 3 x 3", lambda a: torch.linalg.solve_triangular(a.tril(), a, upper=False), cameras,
               _ROWS, patches=("solve-triangular",)),
     Primitive("qr of 3 x 3", lambda a: torch.linalg.qr(a)[1].abs(), cameras, _ROWS, patches=("qr",)),
-    Primitive("eigvalsh of 3 x 3", torch.linalg.eigvalsh, symmetric, _ROWS, patches=("spectra",)),
+    Primitive("eigvalsh of 3 x 3", torch.linalg.eigvalsh, symmetric, _ROWS, patches=("spectra-of-any-size",)),
     Layer("experts, 8 of 64 x 128", experts, tokens, _ROWS, 500, ("experts-by-expert",)),
 ]  # fmt: skip
 
@@ -216,7 +216,7 @@ _OF_EACH = [
 
 _BY_ROWS = [
     "systems-of-any-size", "cholesky-of-any-size", "cholesky-systems", "triangles-of-any-size", "lu", "systems-by-lu",
-    "sign-of-determinant", "reflections", "qr-of-any-size", "spectra-of-any-size", "norms-by-singular-values",
+    "sign-of-determinant", "reflections", "qr-of-any-size", "norms-by-singular-values",
     "pseudoinverse", "lstsq", "inverse-powers",
 ]  # fmt: skip
 _BY_DEGREE = [

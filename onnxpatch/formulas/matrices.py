@@ -17,8 +17,6 @@ from torch import Tensor
 
 from onnxpatch.formulas.symbolic import counted, fixed_size, symbolic
 
-_SWEEPS = 5  # Jacobi converges quadratically: float64 needs no more
-
 
 def few(a: Tensor, most: int = 8, axes: tuple[int, ...] = (-1,)) -> bool:
     """Whether no input changes the number of rows and it is so small that unrolling is best."""
@@ -84,47 +82,6 @@ def qr(a: Tensor, n: int, rows: int) -> tuple[Tensor, Tensor]:
         upper = upper - torch.matmul(standing * scale.unsqueeze(-1), torch.matmul(lying, upper))
         q = q - torch.matmul(torch.matmul(q, standing), lying * scale.unsqueeze(-1))
     return q[..., :, :k], torch.triu(upper[..., :k, :])
-
-
-def smaller_square(a: Tensor, rows: int, columns: int) -> Tensor:
-    """AᵀA or A Aᵀ, whichever is smaller."""
-    if columns <= rows:
-        return (a.unsqueeze(-1) * a.unsqueeze(-2)).sum(-3)
-    return (a.unsqueeze(-2) * a.unsqueeze(-3)).sum(-1)
-
-
-def eigvalsh(a: Tensor, n: int) -> Tensor:
-    """The eigenvalues of symmetric matrices in ascending order, (..., n), by Jacobi rotations."""
-    eye = _places(a, n, {(i, i): 1 for i in range(n)})
-    # One rotation makes a 2 x 2 matrix diagonal.
-    for _ in range(_SWEEPS if n > 2 else 1):
-        for p in range(n - 1):
-            for q in range(p + 1, n):
-                c, s = _rotation(a[..., p, p], a[..., q, q], a[..., p, q])
-                on, beside = _places(a, n, {(p, p): 1, (q, q): 1}), _places(a, n, {(p, q): 1, (q, p): -1})
-                both, slanted = eye + (c - 1)[..., None, None] * on, s[..., None, None] * beside
-                # With -s the same rotation back, its transpose.
-                a = torch.matmul(both - slanted, torch.matmul(a, both + slanted))
-    found = (a * eye).sum(-1)
-    return found.topk(n, dim=-1, largest=False, sorted=True)[0]
-
-
-def _places(like: Tensor, n: int, entries: dict[tuple[int, int], float]) -> Tensor:
-    """A constant (n, n) with these entries and zeros."""
-    rows = [[float(entries.get((i, j), 0)) for j in range(n)] for i in range(n)]
-    return torch.tensor(rows, dtype=like.dtype, device=like.device)
-
-
-def _rotation(first: Tensor, second: Tensor, beside: Tensor) -> tuple[Tensor, Tensor]:
-    """(cosine, sine) of the Jacobi rotation that makes the off-diagonal entry `beside` 0."""
-    none = beside == 0
-    slope = (second - first) / (2 * torch.where(none, torch.ones_like(beside), beside))
-    # Not torch.sign: equal diagonal entries have slope 0, and must be turned by 45 degrees.
-    sign = torch.where(slope < 0, -torch.ones_like(slope), torch.ones_like(slope))
-    tangent = sign / (slope.abs() + torch.sqrt(slope * slope + 1))
-    tangent = torch.where(none, torch.zeros_like(tangent), tangent)
-    cosine = 1 / torch.sqrt(tangent * tangent + 1)
-    return cosine, tangent * cosine
 
 
 def _with_column(a: Tensor, column: Tensor, j: int, n: int) -> Tensor:

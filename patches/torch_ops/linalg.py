@@ -93,7 +93,6 @@ def invert(
     return _RESULTS.linalg_inv_ex((found, singular(while_loop, a))) if name.endswith("_ex") else found
 
 
-_ROTATED = 4  # limit for Jacobi rotations: five sweeps over 4 rows are 30 rotations
 _LINK = "https://github.com/pytorch/pytorch/issues/107948"
 
 
@@ -173,40 +172,6 @@ def small_qr(A: Tensor, mode: str = "reduced") -> Any:
     if mode != "reduced" and not (mode == "complete" and rows <= columns):
         raise RefusedError(f"torch.linalg.qr with mode={mode!r} has no ONNX form here: use the reduced one")
     return _RESULTS.linalg_qr([part.to(A.dtype) for part in unrolled.qr(A.double(), columns, rows)])
-
-
-def _spectrum(x: Tensor) -> tuple[Tensor, ...]:
-    both = x + x.transpose(1, 2)
-    return torch.linalg.eigvalsh(both), torch.linalg.svdvals(x), torch.linalg.eigvalsh(both[:, :2, :2])
-
-
-@op(
-    "eigvalsh",
-    "svdvals",
-    name="spectra",
-    why=missing("aten::linalg_eigvalsh"),
-    link=_LINK,
-    exporters=("trace",),
-    tries=lambda b: torch.randn(b, 3, 3),
-    sizes=(2, 3, 1),
-    case=_spectrum,
-)
-def spectrum(original: Callable[..., Tensor], A: Tensor, UPLO: str = "L", **named: object) -> Tensor:
-    """Eigenvalues by Jacobi rotations; singular values as roots of the eigenvalues of AᵀA, computed in float64.
-
-    Not under dynamo, where so many nodes take minutes.
-    """
-    values = "svd" in original.__name__
-    if not few(A, _ROTATED, (-2, -1)) or UPLO != "L":
-        return NotImplemented  # a loop over rotations
-    rows = [_rows(A, axis) for axis in (-2, -1)]
-    wide = A.double()
-    if not values:
-        lower = torch.tril(wide)  # torch reads only one triangle
-        return unrolled.eigvalsh(lower + torch.tril(wide, -1).transpose(-2, -1), rows[0]).to(A.dtype)
-    # Rounding may make the smallest eigenvalue negative; its root would be NaN.
-    found = unrolled.eigvalsh(unrolled.smaller_square(wide, *rows), min(rows)).clamp(min=0)
-    return torch.sqrt(found).flip(-1).to(A.dtype)
 
 
 class _Orthogonal(torch.nn.Module):

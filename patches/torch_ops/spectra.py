@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import exporting, missing, op, while_loop
+from onnxpatch import missing, op, while_loop
 from onnxpatch.formulas import matrix_rounds as rounds
-from onnxpatch.formulas.matrices import few
 from onnxpatch.formulas.symbolic import counted
 
-_MOST = 4  # rows that are unrolled
 _SIZES = ((6, 9), (8, 5), (3, 3))
 
 
@@ -80,13 +78,8 @@ def _values(a: Tensor) -> tuple[Tensor, ...]:
 )
 def spectra(original: Callable[..., Tensor], A: Tensor, UPLO: str = "L", *, driver: str | None = None) -> Tensor:
     """Eigenvalues of symmetric matrices in ascending order; singular values in descending order."""
-    unrolled = exporting() == "trace"  # under dynamo so many nodes take minutes
     if "svd" in original.__name__:
-        if unrolled and few(A, _MOST, (-2, -1)):
-            return NotImplemented
         return _sorted(_singular(A)[0], _least(A), True).to(A.dtype)
-    if unrolled and few(A, _MOST) and UPLO == "L":
-        return NotImplemented
     values = rounds.eigh(while_loop, _symmetric(A, UPLO == "U"))[0]
     return _sorted(values, A.shape[-1], False).to(A.dtype)
 
