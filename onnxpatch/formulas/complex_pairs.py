@@ -81,6 +81,10 @@ class Pair:
     def __getitem__(self, index: Any) -> Pair:
         return Pair(self.real[index], self.imag[index])
 
+    def __setitem__(self, index: Any, value: object) -> None:
+        value = Pair.of(value)
+        self.real[index], self.imag[index] = value.real, value.imag
+
     def __len__(self) -> int:
         return len(self.real)
 
@@ -252,7 +256,7 @@ def to(a: object, *args: Any, **kwargs: Any) -> Any:
         return Pair(Pair.of(a).real.to(*args, **kwargs), Pair.of(a).imag.to(*args, **kwargs))
     if not dtype.is_complex:
         return Pair.of(a).real.to(dtype)
-    part = _part_dtype(dtype)
+    part = part_dtype(dtype)
     return Pair(Pair.of(a).real.to(part), Pair.of(a).imag.to(part))
 
 
@@ -272,11 +276,6 @@ def equal(a: object, b: object) -> torch.Tensor:
     return (a.real == b.real) & (a.imag == b.imag)
 
 
-def ones_like(a: object, **kwargs: object) -> Pair:
-    real = Pair.of(a).real
-    return Pair(torch.ones_like(real), torch.zeros_like(real))
-
-
 def norm(a: object, *args: object, **kwargs: object) -> torch.Tensor:
     return torch.linalg.norm(magnitude(a), *args, **kwargs)
 
@@ -294,7 +293,7 @@ def prod(a: object, *args: object, **kwargs: object) -> Pair:
     raise RefusedError("a product over an axis of a complex tensor has no ONNX form here: multiply its slices")
 
 
-def _part_dtype(dtype: torch.dtype) -> torch.dtype:
+def part_dtype(dtype: torch.dtype) -> torch.dtype:
     return {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}[dtype]
 
 

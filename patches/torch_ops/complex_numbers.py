@@ -30,7 +30,7 @@ from onnxpatch.formulas.complex_pairs import (
     matmul,
     mul,
     norm,
-    ones_like,
+    part_dtype,
     polar,
     power,
     prod,
@@ -67,7 +67,7 @@ PARTWISE = frozenset((
     "squeeze", "flatten", "unflatten", "expand", "broadcast_to", "contiguous", "clone", "detach", "chunk", "split",
     "tensor_split", "unbind", "narrow", "select", "roll", "flip", "repeat", "tile", "repeat_interleave",
     "index_select", "gather", "take_along_dim", "cat", "concat", "concatenate", "stack", "hstack", "vstack", "sum",
-    "mean", "nansum", "cumsum", "diff", "tril", "triu", "diagonal", "neg", "negative", "positive", "zeros_like",
+    "mean", "nansum", "cumsum", "diff", "tril", "triu", "diagonal", "neg", "negative", "positive",
     "__getitem__", "t", "cpu", "cuda", "masked_select", "rot90", "trace", "atleast_1d", "atleast_2d", "unfold",
     "narrow_copy", "nan_to_num", "pad",
 ))  # fmt: skip
@@ -75,6 +75,9 @@ PARTWISE = frozenset((
 SHAPEWISE = frozenset((
     "size", "dim", "numel", "stride", "nelement", "__len__", "is_contiguous", "get_device", "storage_offset",
 ))  # fmt: skip
+FILLED = frozenset(
+    made.format(fill) for fill in ("zeros", "ones", "empty", "full") for made in ("{}", "new_{}", "{}_like")
+)
 
 OPERATIONS: dict[str, Any] = {
     **dict.fromkeys(("add", "__add__", "__radd__"), add),
@@ -107,7 +110,6 @@ OPERATIONS: dict[str, Any] = {
     "type_as": type_as,
     "where": where,
     **dict.fromkeys(("eq", "__eq__"), equal),
-    "ones_like": ones_like,
     "expand_as": lambda a, b: _partwise(torch.Tensor.expand_as, (Pair.of(a), Pair.of(b)), {}),
     "view_as": lambda a, b: _partwise(torch.Tensor.view_as, (Pair.of(a), Pair.of(b)), {}),
     **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm"), norm),
@@ -143,11 +145,25 @@ def complex_call(function: Any, *args: Any, **kwargs: Any) -> object:
         return getattr(Pair.of(args[0]), name)
     if name in SHAPEWISE:
         return function(Pair.of(args[0]).real, *args[1:], **kwargs)
+    if name in FILLED:
+        return _filled(function, args, kwargs)
     if name in PARTWISE:
         return _partwise(function, args, kwargs)
     raise RefusedError(
         f"torch.{name} of a complex tensor has no ONNX form here; write it with real and imaginary parts"
     )
+
+
+def _filled(function: Any, args: Any, kwargs: Any) -> object:
+    """What is filled with one number."""
+    dtype = kwargs.get("dtype")
+    if dtype is not None and dtype.is_complex:
+        kwargs = {**kwargs, "dtype": part_dtype(dtype)}
+    real = function(*_parts(args, "real"), **{k: _parts(v, "real") for k, v in kwargs.items()})
+    if dtype is not None and not dtype.is_complex:
+        return real
+    number = next((one for one in (*args, *kwargs.values()) if isinstance(one, complex)), 0j)
+    return Pair(real, torch.full_like(real, number.imag))
 
 
 def _partwise(function: Any, args: Any, kwargs: Any) -> object:
@@ -163,8 +179,8 @@ def _parts(value: object, part: str) -> Any:
     # Not subclasses: a named tuple cannot be made from one generator.
     if isinstance(value, list | tuple) and type(value) in (list, tuple):
         return type(value)(_parts(item, part) for item in value)
-    if isinstance(value, Pair) or (isinstance(value, torch.Tensor) and value.is_complex()):
-        return getattr(Pair.of(value), part)
+    if isinstance(value, Pair | complex) or (isinstance(value, torch.Tensor) and value.is_complex()):
+        return getattr(value if isinstance(value, complex) else Pair.of(value), part)
     return value
 
 
@@ -203,12 +219,15 @@ class _Rotary(torch.nn.Module):
         self.register_buffer("table", torch.polar(torch.ones_like(angles), angles))
         self.speed = torch.nn.Parameter(torch.rand(4))
 
-    def forward(self, q: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, q: torch.Tensor) -> tuple[torch.Tensor, ...]:
         pairs = torch.view_as_complex(q.float().reshape(*q.shape[:-1], -1, 2))
         stored = torch.view_as_real(pairs * self.table[: q.shape[1]][None, :, None]).flatten(3)
         phase = torch.arange(q.shape[1])[:, None] * self.speed
         made = torch.polar(torch.ones_like(phase), phase).unsqueeze(1)
-        return stored.type_as(q), (pairs * made.conj() * torch.exp(1j * phase)[:, None]).abs()
+        low = torch.zeros(q.shape[1], 1, 4, dtype=torch.complex64)
+        low[..., 1:3] = made[..., :2]
+        turned = pairs * made.conj() * torch.exp(1j * phase)[:, None]
+        return stored.type_as(q), turned.abs(), torch.view_as_real(torch.einsum("bnhc,nkc->bnhc", pairs, low))
 
 
 @op(

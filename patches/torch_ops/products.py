@@ -202,7 +202,7 @@ def integer_products(original: Callable[..., Tensor], *args: Any, **kwargs: Any)
     given = [x for one in operands for x in (one if isinstance(one, list | tuple) else (one,))]
     dtypes = {x.dtype for x in given if isinstance(x, Tensor)}
     wide = (torch.int32, torch.int64) if exporting() == "trace" and name in ("mm", "matmul") else ()
-    if not dtypes.issubset(_NARROW + wide):
+    if not dtypes or not dtypes.issubset(_NARROW + wide):  # none: two complex pairs
         return NotImplemented
     # By its public name, so that other patches act on it.
     longs = (x.long() if isinstance(x, Tensor) else x for x in given)
