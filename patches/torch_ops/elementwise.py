@@ -129,7 +129,7 @@ def _times(time: Tensor) -> Tensor:
 def constant_exponential(original: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
     """The result as a constant, if it depends on no input and on no weight."""
     # A length that changes makes no constant.
-    if any(map(symbolic, tensor.shape)) or not 0 < tensor.numel() <= _MOST:
+    if not isinstance(tensor, Tensor) or any(map(symbolic, tensor.shape)) or not 0 < tensor.numel() <= _MOST:
         return NotImplemented
     running = running_model()
     if running is None or running.model is None:

@@ -44,7 +44,8 @@ def bools_filled(input: Tensor, mask: Tensor, value: object) -> Tensor:
 def _flags(mask: Tensor, x: Tensor) -> tuple[Tensor, ...]:
     first = x.argmax(1, keepdim=True)
     filled = mask.scatter(1, first, True), torch.full_like(x, True), x.masked_fill(mask, True), x.new_full((2,), False)
-    return *filled, mask == True, mask != False, mask.index_fill(1, first[:1, 0], False)  # noqa: E712
+    computed = (x + True).clamp(max=True), x**True, True * x, torch.zeros_like(mask).fill_(True)
+    return *filled, *computed, mask == True, mask != False, mask.index_fill(1, first[:1, 0], False)  # noqa: E712
 
 
 @op(
@@ -68,11 +69,13 @@ def bools_chosen(original: object, *args: Any, **kwargs: Any) -> Tensor:
 
 
 _FILLED = frozenset(("scatter", "index_fill", "fill", "masked_fill", "full_like", "new_full"))
-_VALUES = ("other", "value", "src", "fill_value")
+_COMPUTED = frozenset(("add", "clamp", "clip", "mul", "pow"))
+_VALUES = ("other", "value", "src", "fill_value", "min", "max", "exponent")
 
 
 @op(
-    "eq", "ne", "__eq__", "__ne__", *sorted(_FILLED),
+    "eq", "ne", "__eq__", "__ne__", "__add__", "__radd__", "__mul__", "__rmul__", "__pow__", "fill_",
+    *sorted(_FILLED | _COMPUTED),
     name="flags-as-numbers",
     why="We don't have an op for aten::eq but it isn't a special case: a flag in place of a number",
     reason="We don't have an op",
@@ -87,7 +90,9 @@ def flags_as_numbers(original: Callable[..., Tensor], input: Tensor, *args: Any,
     def number(value: object) -> object:
         return (int(value) if fill else torch.tensor(value)) if isinstance(value, bool) else value
 
-    fill = function_name(original).strip("_") in _FILLED
+    name = function_name(original).strip("_").removeprefix("r")
+    # With bools, a flag is no number: True + True is True.
+    fill = name in _FILLED or (name in _COMPUTED and getattr(input, "dtype", None) != torch.bool)
     given = [*map(number, args)], kwargs | {name: number(kwargs[name]) for name in _VALUES if name in kwargs}
     same = all(a is b for a, b in zip((*args, *kwargs.values()), (*given[0], *given[1].values()), strict=True))
     return NotImplemented if same else original(input, *given[0], **given[1])

@@ -68,18 +68,6 @@ def test_the_last_piece_may_be_shorter_under_trace() -> None:
     ).ok
 
 
-@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
-def test_a_loop_may_have_no_rounds(exporter: str, tmp_path: Path) -> None:
-    report = onnxpatch.export(
-        Running().eval(), (torch.rand(4, 4),), tmp_path / "m.onnx", dynamic_shapes=ROWS, exporter=exporter,
-        branches=True, attempts="asked",
-    )  # fmt: skip
-    assert report.ok
-    for length in LENGTHS:
-        rows = torch.rand(length, 4)
-        assert wrong(onnxpatch.Session(tmp_path / "m.onnx")(rows), Running()(rows), 1e-4) is None, length
-
-
 class Running(nn.Module):
     """Sums of rows, from the second one on."""
 
@@ -91,6 +79,30 @@ class Running(nn.Module):
             out[i] = total
             all_of_them.append(total)
         return total, out, torch.stack(all_of_them)
+
+
+class FirstApart(nn.Module):
+    """Sums of rows, of which the first finds no state."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        state, outs = None, []
+        for row in x:
+            state = row.exp() if state is None else torch.tanh(state * 0.5 + row)
+            outs.append(state + (outs[-1] if outs else 0))
+        return torch.stack(outs), state
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+@pytest.mark.parametrize("cls", [Running, FirstApart])
+def test_a_loop_may_have_no_rounds(cls, exporter: str, tmp_path: Path) -> None:
+    report = onnxpatch.export(
+        cls().eval(), (torch.rand(4, 4),), tmp_path / "m.onnx", dynamic_shapes=ROWS, exporter=exporter,
+        branches=True, attempts="asked",
+    )  # fmt: skip
+    assert report.ok
+    for length in LENGTHS:
+        rows = torch.rand(length, 4)
+        assert wrong(onnxpatch.Session(tmp_path / "m.onnx")(rows), cls()(rows), 1e-4) is None, length
 
 
 def test_hashes_of_tensors_are_torchs_own_again() -> None:

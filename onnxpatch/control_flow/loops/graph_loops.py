@@ -91,7 +91,7 @@ class _RecordedBody:
 
     def __init__(self, function: Body, example: list[torch.Tensor]) -> None:
         # Copies: a tensor that is both a state and used from outside must not be taken for one thing.
-        example = [tensor.clone() for tensor in example]
+        example = [_in_order(tensor) for tensor in example]
         mode = _RecordingMode()
         with mode:
             self.results = function(*example)
@@ -110,7 +110,12 @@ class _RecordedBody:
             binding.bind(old, new)
         binding.run(self.calls)
         # A body of torch's scan or while_loop may not return one of its operands as it is.
-        return [binding(result).clone() for result in self.results]
+        return [_in_order(binding(result)) for result in self.results]
+
+
+def _in_order(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy, with the strides of its shape: torch's loops refuse a state whose strides change, as of a transpose."""
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def scan_loop(
@@ -131,7 +136,7 @@ def scan_loop(
         return body.repeat(operands[:count], operands[count:])
 
     # Detached: for a backward, torch's second trace would have the body return sizes too, and fail to stack them.
-    first, each, outside = ([one.detach() for one in group] for group in (carry, rows, body.outside))
+    first, each, outside = ([one.detach() for one in group] for group in (map(_in_order, carry), rows, body.outside))
     return cast(Sequence[torch.Tensor], torch.ops.higher_order.scan(combine, first, each, tuple(outside)))
 
 
@@ -208,7 +213,7 @@ def write_while(condition: Body, body: Body, state: list[torch.Tensor]) -> Seque
 
     if exporting() == "trace":
         return _traced_while(ask, step, state, outside)
-    first = tuple(tensor.clone() for tensor in state)  # a state may not be one of the tensors from outside
+    first = tuple(map(_in_order, state))  # a state may not be one of the tensors from outside
     return cast(Sequence[torch.Tensor], torch.ops.higher_order.while_loop(ask, step, first, tuple(outside)))
 
 

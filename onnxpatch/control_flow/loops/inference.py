@@ -16,6 +16,7 @@ The loop becomes a Scan (rows) or a Loop (`while`) where all of this is true; el
 - no bool is decided inside, what is carried keeps its dtype and, in a Scan, its shape, and updates in place are of
   tensors made in this forward (`answers.py`);
 - with four rounds in place of three, the code after the loop does the same.
+The first round may differ from the others, as where a state is None before it: then it stands before the loop.
 A loop of no rounds leaves what was there before it. State outside the model's code and objects (files, clocks, Python's
 random numbers) is not seen. After the loop, a tensor of the last round stands for the final state, and a list with one
 tensor of every round for their stack (`recorded_loop.py`).
@@ -39,6 +40,7 @@ from onnxpatch.control_flow.loops.round_state import RoundStates
 from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import TorchCall
+from onnxpatch.errors import BranchError
 from onnxpatch.messages.user_code import is_user_frame
 
 _COMMUTE = (torch.Tensor.add, torch.Tensor.mul, torch.Tensor.__add__, torch.Tensor.__radd__, torch.Tensor.__mul__)
@@ -90,8 +92,31 @@ class Loop(RecordedLoop):
     # ---- after the last round
 
     def finish(self) -> None:
-        """Compare the rounds. Raises BranchError where they are not one body repeated."""
+        """Compare the rounds. Raises BranchError where they are not one body repeated, nor are all but the first."""
         self._states.last = None
+        earlier = self.capture.refused
+        try:
+            self._compare_rounds()
+        except BranchError as refusal:
+            if self.rows is None:
+                raise
+            self._take_out_first()
+            try:
+                self._compare_rounds()
+            except BranchError:
+                raise refusal from None
+            self.capture.refused = earlier
+        self.done = True
+
+    def _take_out_first(self) -> None:
+        """Leave the first round before the loop, for `h = f(row) if h is None else g(row, h)`."""
+        self.rows = self.capture.execute(torch.Tensor.__getitem__, (self.rows, slice(1, None)))
+        del self.rounds[0], self.rows_taken[0]
+        self.places = {name: (number - 1, place) for name, (number, place) in self.places.items() if number}
+        self.carried.clear()
+        self._initial_numbers.clear()
+
+    def _compare_rounds(self) -> None:
         if len({len(calls) for calls in self.rounds}) > 1:
             raise self.refusal("its rounds differ")
         for at in range(len(self.rounds[0])):
@@ -99,7 +124,6 @@ class Loop(RecordedLoop):
         if self.predicates:
             self._check_role(self.predicates[1:], carry=False)  # the first is asked of what was there before
         self._check_carried()
-        self.done = True
 
     def _compare_calls(self, calls: list[TorchCall]) -> None:
         """Compare the same call of every round."""

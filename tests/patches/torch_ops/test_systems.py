@@ -24,6 +24,22 @@ class LeastSquares(nn.Module):
         return torch.linalg.lstsq(a, b)[:3]
 
 
+class Flow(nn.Module):
+    """The determinant of a transposed matrix, and exponentials of complex numbers of fixed shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linalg.qr(torch.randn(3, 3))[0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + torch.slogdet(self.weight)[1] + torch.exp(1j * self.weight).imag
+
+
+def test_weights_that_are_transposed_or_become_complex_under_dynamo() -> None:
+    report = onnxpatch.export(Flow().eval(), torch.randn(2, 3, 3), exporter="dynamo", dynamic_shapes=({0: "n"},))
+    assert report.ok, str(report)
+
+
 def matrices(n: int) -> tuple[Tensor, Tensor]:
     a = torch.randn(2, n, n)
     return a @ a.mT + n * torch.eye(n), torch.randn(2, n, 3)
