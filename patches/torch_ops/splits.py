@@ -185,7 +185,7 @@ def _stacks(x: Tensor) -> tuple[Tensor, ...]:
     tries=numbers,
     case=_stacks,
 )
-def stacked(original: Callable[..., Tensor], tensors: Any) -> Tensor:
+def as_one_concat(original: Callable[..., Tensor], tensors: Any) -> Tensor:
     """Joined, and not as a sequence, which takes no bfloat16."""
     with_axes, axis = _STACKS[original.__name__]
     found = [with_axes(x) for x in tensors]
