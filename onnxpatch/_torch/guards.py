@@ -87,10 +87,12 @@ _EXPANDED = Replaced("torch.fx.experimental.symbolic_shapes._fast_expand", _once
 
 def _divided(original: Any) -> Any:
     def simplify(expression: Any, *args: Any, **kwargs: Any) -> Any:
+        if args or kwargs or not _SIMPLIFIED.here():  # another thread's, of sympy itself
+            return original(expression, *args, **kwargs)
         # A quotient by a common factor, which the division takes out of every term.
         terms = sympy.Add.make_args(found := sympy.expand_mul(expression, deep=False))
         whole = all(term.as_coeff_Mul()[0].is_Integer and _is_product(term) for term in terms)
-        return found if whole and not (args or kwargs) else original(expression, *args, **kwargs)
+        return found if whole else original(expression)
 
     return simplify
 
