@@ -134,17 +134,19 @@ def right_shift(input: Tensor, other: Tensor | int) -> Tensor:
     return torch.where((by < 0) | (by >= bits), -(input < 0).to(input.dtype), found)
 
 
-op(
+@op(
     "Tensor.__rshift__",
     "Tensor.__lshift__",
     name="shifts-by-tensors",
     why=missing("aten::__rshift__", "aten::__lshift__", exporters=("dynamo",)),
     tries=lambda b, n: (integers(b, n) * 5, integers(b, n).abs() % 5),
-    case=lambda x, y: (x >> y, x << y, y[..., None] >> torch.arange(3)),
-    to=lambda original, input, other: (
-        torch.bitwise_right_shift if "rshift" in original.__name__ else torch.bitwise_left_shift
-    )(input, other),
+    case=lambda x, y: (x >> y, x << y, y[..., None] >> torch.arange(3), (y.to(torch.uint8) << 6) | 1),
 )
+def shifts(original: Callable[..., Tensor], input: Tensor, other: Any) -> Tensor:
+    """By torch's functions; bytes as whole numbers, since the exporter's own become signed."""
+    shift = torch.bitwise_right_shift if "rshift" in original.__name__ else torch.bitwise_left_shift
+    wide = input.to(torch.int64) if input.dtype == torch.uint8 else input
+    return shift(wide, other).to(torch.result_type(input, other))
 
 
 # ------------------------------------------------------------------ quotients, differences
