@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -85,9 +86,10 @@ def padding_in_branches(
     then, which sympy cannot tell, and expressions of halves of halves grow with every one."""
     frame = calling_frame(1)
     amounts = amounts_here(pad, frame) if frame is not None else None
-    if amounts is None and not any(isinstance(amount, torch.SymInt) for amount in pad):
+    evened = [*map(_to_even, pad if amounts is None else amounts)]
+    if amounts is None and all(map(operator.is_, evened, pad)):
         return NotImplemented
-    return original(input, [*map(_to_even, pad if amounts is None else amounts)], *args, **kwargs)
+    return original(input, evened, *args, **kwargs)
 
 
 def _to_even(amount: Any) -> Any:
