@@ -122,7 +122,7 @@ def code_modules(model: torch.nn.Module, classes: Iterable[type]) -> list[Module
 def _held(model: torch.nn.Module) -> Iterator[ModuleType]:
     """The modules of functions that the model's modules hold as attributes: `self.function = rotate`."""
     for module in model.modules():
-        for value in vars(module).values():
+        for value in list(vars(module).values()):  # another thread may import
             home = _home_of(value.func if isinstance(value, functools.partial) else value)
             if home is not None and _may_ask(home):
                 yield home
