@@ -104,7 +104,7 @@ def forking() -> bool:
 
 
 # What calls stand-ins, or asks for an array of NumPy's: it may stand between an `if` of the model and what answers it.
-_BETWEEN = ("onnxpatch.patching", "onnxpatch.formulas.calls", "onnxpatch.decisions.ask", "torch._numpy",
+_BETWEEN = ("onnxpatch.patching", "onnxpatch.decisions.ask", "torch._numpy",
             *(f"onnxpatch.control_flow.{name}" for name in ("answers", "conditions")))  # fmt: skip
 # A stack ends where the doctor was called: what lies above is the code that called it, not the model.
 _DOCTOR = "onnxpatch.diagnosis"

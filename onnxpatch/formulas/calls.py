@@ -66,24 +66,6 @@ def call_of(
     return call if call is not None and _takes(own, call) else None
 
 
-def with_original(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """A stand-in with a first parameter for the original; `function`, if it has one itself."""
-    signature = inspect.signature(function)
-    if next(iter(signature.parameters), None) == "original":
-        return function
-
-    @functools.wraps(function)
-    def stand_in(original: object, /, *args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    if function.__name__ == "<lambda>":
-        stand_in.__name__ = name
-    first = inspect.Parameter("original", inspect.Parameter.POSITIONAL_ONLY)
-    # What reads it would otherwise follow `__wrapped__`.
-    stand_in.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])  # type: ignore[attr-defined]
-    return stand_in
-
-
 # Stand-ins live as long as the process, and each is asked for at every call of its function.
 @functools.lru_cache(maxsize=1024)
 def _signature(stand_in: Callable[..., object], takes_original: bool) -> inspect.Signature | None:

@@ -20,7 +20,6 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 
-from onnxpatch.formulas.calls import with_original
 from onnxpatch.formulas.proof_cases import computing
 from onnxpatch.patching.proof import Args, Proof
 from onnxpatch.patching.registry import REGISTRY, Registry, patch
@@ -141,7 +140,7 @@ def op(
     )  # fmt: skip
 
     def declared(function: Function) -> Function:
-        declare(with_original(function, shown))
+        declare(_stand_in(function, shown))
         return function
 
     if to is not None:
@@ -180,6 +179,24 @@ def spellings(name: str) -> tuple[str, ...]:
 
 def _at(path: str) -> Any:
     return functools.reduce(getattr, path.split(".")[1:], torch)
+
+
+def _stand_in(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function with a first parameter for the original, as `patch` calls it."""
+    signature = inspect.signature(function)
+    if next(iter(signature.parameters), None) == "original":
+        return function
+
+    @functools.wraps(function)
+    def stand_in(original: object, /, *args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    if function.__name__ == "<lambda>":
+        stand_in.__name__ = name
+    first = inspect.Parameter("original", inspect.Parameter.POSITIONAL_ONLY)
+    # What reads it would otherwise follow `__wrapped__`.
+    stand_in.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])  # type: ignore[attr-defined]
+    return stand_in
 
 
 def _build(

@@ -21,7 +21,7 @@ import torch
 
 from onnxpatch.verification.aimed_data import multiples, planted, steered
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.data_variants import MASKED, NON_FINITE, is_dull, is_mask, is_whole, variants
+from onnxpatch.verification.data_variants import MASKED, NON_FINITE, counts_or_marks, is_dull, variants
 from onnxpatch.verification.eager import Answer
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Maker, Probe
@@ -118,7 +118,7 @@ class _DataSearch:
     @property
     def is_sensitive(self) -> bool:
         """Whether other data may show anything but other numbers."""
-        return self.example.shows or self.draws or any(is_mask(v) or is_whole(v) for v in self.values)
+        return self.example.shows or self.draws or counts_or_marks(self.values)
 
     @property
     def is_open(self) -> bool:

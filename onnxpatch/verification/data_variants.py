@@ -76,6 +76,11 @@ def is_mask(value: object) -> bool:
     return value.dtype == torch.bool or bool(((value == 0) | (value == 1)).all())
 
 
+def counts_or_marks(values: Sequence[object]) -> bool:
+    """Whether a value counts something, or is a mask: other data may show more there than other numbers."""
+    return any(is_mask(value) or is_whole(value) for value in values)
+
+
 def _measures(value: Any) -> bool:
     return is_float(value) and bool((value != value.round()).any())
 

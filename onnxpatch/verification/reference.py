@@ -34,7 +34,7 @@ from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.verification.beyond_inputs import changes_of_a_call
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.data_search import data_probes, equal_values
-from onnxpatch.verification.data_variants import MAGNITUDES, is_mask, is_whole, rescaled
+from onnxpatch.verification.data_variants import MAGNITUDES, counts_or_marks, rescaled
 from onnxpatch.verification.eager import Answer, Eager, Flatten
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Budget, Probe
@@ -67,7 +67,7 @@ def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> li
 
 def _searched(oracle: Oracle, first: Probe, known: Decisions) -> list[Probe]:
     """No search where data decides nothing in the forward, and no input counts or marks anything."""
-    shows = known.shows or known.steps or oracle.eager.draws or any(is_mask(v) or is_whole(v) for v in first.values)
+    shows = known.shows or known.steps or oracle.eager.draws or counts_or_marks(first.values)
     return data_probes(oracle, first, known) if shows else []
 
 
