@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.caches import is_cache, opened
+from onnxpatch.inputs.opened_objects import is_object, opened
 from onnxpatch.inputs.validate import checked_path
 from onnxpatch.messages.text import one_line
 from onnxpatch.onnxfile import output_structure, repeated_calls, size_bounds
@@ -93,7 +93,7 @@ def match_call(
 
 def _leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
     """The tensors, arrays and numbers in a value, each with its path; None is left out."""
-    value = opened(value) if is_cache(value) else value
+    value = opened(value, is_object) if is_object(value) else value
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(inner, (*path, str(key)))

@@ -1,8 +1,8 @@
 """The call of a model in a form that exporters accept, and where the tensors are in what it returns.
 
 Exporters take tensors, lists and dicts, each argument with a name. A model may take or return a cache of keys and
-values, or return strings and dataclasses. Then the exporter sees a forward of tensors: inside it the cache is built,
-and the output is flattened to tensors, in the order in which eager's are compared. For `forward(**inputs)` the exporter
+values or a dataclass, or return strings. Then the exporter sees a forward of tensors: inside it the cache is built, and
+the output is flattened to tensors, in the order in which eager's are compared. For `forward(**inputs)` the exporter
 sees the names of the call, since torch.export takes no dynamic shapes for such a parameter.
 
 `OutputLayout` comes from what eager returned, before the export. A dataclass that nobody registered, a string, a Python
@@ -31,8 +31,8 @@ from torch.utils.hooks import RemovableHandle
 
 from onnxpatch._torch import pytree
 from onnxpatch.inputs.axis_specs import LeafSpec, has_operator
-from onnxpatch.inputs.caches import closed, has_caches, opened
 from onnxpatch.inputs.leaves import Inputs, signature
+from onnxpatch.inputs.opened_objects import closed, has_caches, has_objects, opened
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.output_structure import Path, at, constant_node, container, label, name_hint, parts
 from onnxpatch.onnxfile.tree import Tree
@@ -176,7 +176,7 @@ def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) 
     call = _OpenedCall(*inputs.rebuild_opened(inputs.values()))
     # What the model returns is not known before it runs: its configuration says what it may.
     odd_output = _may_return_caches(model) or (layout is not None and not layout.nested)
-    plain = not (inputs.has_caches or inputs.keywords or odd_output)
+    plain = not (inputs.has_objects or inputs.keywords or odd_output)
     # Scripted code is compiled: a mixin in front of its class would not run.
     if isinstance(model, torch.jit.ScriptModule) or plain:
         yield call
@@ -212,15 +212,15 @@ def _by_name(shown: inspect.Signature | None, inputs: Inputs) -> inspect.Signatu
 def _closed(
     inputs: Inputs, shown: inspect.Signature | None, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The call with caches built again. Arguments go by name: the TorchScript exporter passes them by position."""
-    if not inputs.has_caches:
+    """The call with objects built again. Arguments go by name: the TorchScript exporter passes them by position."""
+    if not inputs.has_objects:
         return args, kwargs
     if shown is None:
         return inputs.closed(args, kwargs)
     bound = shown.bind(*args, **kwargs)
     all_given = {**inputs.given_arguments, **inputs.given.kwargs}
     for name, given in all_given.items():
-        if has_caches(given) and name in bound.arguments:
+        if has_objects(given) and name in bound.arguments:
             bound.arguments[name] = closed(given, bound.arguments[name])
     return bound.args, bound.kwargs
 

@@ -19,8 +19,8 @@ from torch.export import Dim
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.axis_specs import AxisSpec, LeafSpec, bounds, checked_leaf_spec, is_dynamic, is_hint
-from onnxpatch.inputs.caches import spread_shapes
 from onnxpatch.inputs.leaves import Inputs, Leaf
+from onnxpatch.inputs.opened_objects import spread_shapes
 
 __all__ = ["AxisSpec", "LeafSpec", "ShapesSpec", "bounds", "dim_name", "is_dynamic", "is_hint", "read_shapes",
            "to_axes", "to_shapes"]  # fmt: skip
@@ -56,7 +56,7 @@ def read_shapes(
 def _from_shapes(inputs: Inputs, dynamic_shapes: ShapesSpec) -> list[LeafSpec]:
     specs: list[LeafSpec] = []
     by_name = _shapes_by_argument(inputs, dynamic_shapes)
-    if inputs.has_caches:
+    if inputs.has_objects:
         given = inputs.given_arguments
         by_name = {name: spread_shapes(name, given.get(name), spec) for name, spec in by_name.items()}
     for argument, value in inputs.arguments.items():

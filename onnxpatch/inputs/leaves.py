@@ -17,8 +17,8 @@ import torch
 
 from onnxpatch._torch import pytree
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.caches import closed, has_caches, is_cache, layered_names, opened
 from onnxpatch.inputs.held_objects import copied_value, each_once
+from onnxpatch.inputs.opened_objects import closed, has_objects, is_cache, is_object, layered_names, opened
 
 Kwargs: TypeAlias = Mapping[str, object]
 # `args` as torch.onnx.export takes them: a bare tensor (or array), or the positional arguments.
@@ -61,11 +61,11 @@ class Inputs:
     """The example call of a model.
 
     given: as the caller gave it, with NumPy arrays turned into tensors.
-    args, kwargs: the same with caches of keys and values opened, so that every tensor in them is a leaf.
+    args, kwargs: the same with caches, dataclasses and named tuples opened, so that every tensor in them is a leaf.
     arguments, given_arguments: both by the names of forward's parameters, in the signature's order.
     variadic: the name of forward's `*args`, or None.
     leaves: every leaf, in the order of the flattened (args, kwargs).
-    has_caches: whether a cache of keys and values is among the arguments.
+    has_objects: whether a cache, or a record with tensors, is among the arguments.
 
     Raises InputError where the arguments do not fit forward's signature.
     """
@@ -74,10 +74,10 @@ class Inputs:
     kwargs: dict[str, Any]
 
     def __init__(self, model: torch.nn.Module, args: ExampleArgs, kwargs: Kwargs | None = None) -> None:
-        given = pytree.tree_map(_as_tensor, _split_kwargs(model, args, kwargs), is_leaf=is_cache)
+        given = pytree.tree_map(_as_tensor, _split_kwargs(model, args, kwargs), is_leaf=is_object)
         self.given = _Call(*given)
-        self.has_caches = has_caches(given)
-        self.args, self.kwargs = opened(given) if self.has_caches else given
+        self.has_objects = has_objects(given)
+        self.args, self.kwargs = opened(given, is_object) if self.has_objects else given
         self.arguments = bind(model, self.args, self.kwargs)
         self.given_arguments = bind(model, *self.given)
         self.variadic, self._keywords = variadic(model), variadic(model, inspect.Parameter.VAR_KEYWORD)
@@ -88,16 +88,16 @@ class Inputs:
         )
 
     def rebuild(self, values: Sequence[object]) -> _Call:
-        """(args, kwargs) with these values as leaves, as the model takes them: in new containers and new caches."""
+        """(args, kwargs) with these values as leaves, as the model takes them: in new containers and objects."""
         opened = self.rebuild_opened(values)
-        return self.closed(*opened) if self.has_caches else opened
+        return self.closed(*opened) if self.has_objects else opened
 
     def rebuild_opened(self, values: Sequence[object]) -> _Call:
-        """The same with lists of tensors for the caches, as exporters take them."""
+        """The same with containers of tensors for objects, as exporters take them."""
         return _Call(*pytree.tree_unflatten(list(values), self._spec))
 
     def closed(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> _Call:
-        """A call as the model takes it, from one with opened caches."""
+        """A call as the model takes it, from one with opened objects."""
         return _Call(*closed(tuple(self.given), (args, dict(kwargs))))
 
     @property

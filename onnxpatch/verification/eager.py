@@ -17,9 +17,9 @@ from onnxpatch._torch.function_modes import unseen
 from onnxpatch.decisions.sides_taken import SidesTaken, Taken
 from onnxpatch.decisions.watched_run import watched_run
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.caches import opened, output_names
 from onnxpatch.inputs.held_objects import copied_value, each_once
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.opened_objects import opened, output_names
 from onnxpatch.messages.text import said_by
 from onnxpatch.onnxfile.limits import addresses_limited, out_of_memory
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept

@@ -15,8 +15,8 @@ from torch.utils import _pytree as pytree
 import onnxpatch
 from onnxpatch import InputError
 from onnxpatch.inputs import dynamic_shapes as shapes
-from onnxpatch.inputs.caches import closed, opened
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.opened_objects import closed, opened
 
 pytestmark = pytest.mark.exports
 

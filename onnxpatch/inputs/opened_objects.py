@@ -1,11 +1,12 @@
-"""Caches of keys and values (transformers' `DynamicCache` and its relatives) as plain containers of tensors, and back.
+"""Arguments of classes that exporters do not take, as plain containers of tensors, and back.
 
-    DynamicCache of two layers       [{"key": k, "value": v}, {"key": k, "value": v}]
-    EncoderDecoderCache              [{"decoder": {"key": k, "value": v}, "encoder": {...}}, ...]
+    DynamicCache of two layers             [{"key": k, "value": v}, {"key": k, "value": v}]
+    EncoderDecoderCache                    [{"decoder": {"key": k, "value": v}, "encoder": {...}}, ...]
+    a dataclass, a named tuple (records)   {"image": x, "mask": m}; fields without tensors are left as they are
 
-No exporter takes an object of a class that it does not know for an input. Here it is opened into tensors, without
-registering the class anywhere: other code in the process sees its caches as they are. A cache that is put together
-again is a new one, so that a model that fills its cache does not change the caller's.
+No exporter takes an object of a class that it does not know for an input, and a trace makes a tuple of a named tuple.
+Here it is opened into tensors, without registering the class anywhere: other code in the process sees its objects as
+they are. What is put together again is new, so that a model that fills its cache does not change the caller's.
 
 In a graph the tensors of a cache are called as runtimes for language models look for them: `past_key_values.0.key`
 among the inputs, after the argument of forward, and `present.0.key` among the outputs.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeAlias
 
@@ -35,24 +36,55 @@ def is_cache(value: object) -> bool:
     return module is not None and isinstance(value, module.Cache) and (hasattr(value, "layers") or _is_pair(value))
 
 
-def opened(value: object) -> Any:
-    """`value`, a nest of containers, with the states of its caches in their place."""
+def is_object(value: object) -> bool:
+    """Whether `value` is an argument that is opened: a cache, or a record with tensors in it."""
+    return is_cache(value) or (_is_record(value) and bool(_open_fields(value)))
+
+
+def opened(value: object, is_leaf: Callable[[object], bool] = is_cache) -> Any:
+    """`value`, a nest of containers, with the states of its caches in their place. is_leaf: what is opened."""
+
     # `is_leaf`, since some versions of transformers register their caches with pytree themselves.
-    return pytree.tree_map(lambda leaf: _layers(leaf) if is_cache(leaf) else leaf, value, is_leaf=is_cache)
+    def one(leaf: object) -> object:
+        return _layers(leaf) if is_cache(leaf) else _open_fields(leaf) if is_leaf(leaf) else leaf
+
+    return pytree.tree_map(one, value, is_leaf=is_leaf)
 
 
 def closed(like: object, states: object) -> Any:
-    """New caches with other tensors. like: the nest with caches that `states` was opened from."""
-    leaves, spec = pytree.tree_flatten(like, is_leaf=is_cache)
+    """New objects with other tensors. like: the nest with caches and records that `states` was opened from."""
+    leaves, spec = pytree.tree_flatten(like, is_leaf=is_object)
     parts = spec.flatten_up_to(states)
     return pytree.tree_unflatten(
-        [_closed(leaf, part) if is_cache(leaf) else part for leaf, part in zip(leaves, parts, strict=True)], spec
+        [_closed(leaf, part) if is_object(leaf) else part for leaf, part in zip(leaves, parts, strict=True)], spec
     )
 
 
 def has_caches(value: object) -> bool:
     """Whether there is a cache somewhere in a nest of containers."""
     return any(map(is_cache, pytree.tree_leaves(value, is_leaf=is_cache)))
+
+
+def has_objects(value: object) -> bool:
+    """Whether there is a cache or a record somewhere in a nest of containers."""
+    return any(map(is_object, pytree.tree_leaves(value, is_leaf=is_object)))
+
+
+def _is_record(value: object) -> bool:
+    """A named tuple, or a dataclass that nobody registered with pytree."""
+    if isinstance(value, tuple):
+        return hasattr(value, "_fields")
+    return is_dataclass(value) and type(value) not in pytree.SUPPORTED_NODES and not isinstance(value, type)
+
+
+def _open_fields(record: Any) -> States:
+    """The fields that hold tensors, opened in turn."""
+    found = {name: opened(value, is_object) for name, value in _items(record)}
+    return {
+        name: value
+        for name, value in found.items()
+        if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
+    }
 
 
 def _is_pair(cache: object) -> bool:
@@ -86,7 +118,9 @@ def _is_size(layer: object, name: str) -> bool:
 
 
 # ------------------------------------------------------------------ closing
-def _closed(cache: Any, states: Sequence[States]) -> object:
+def _closed(cache: Any, states: Any) -> object:
+    if not is_cache(cache):
+        return _closed_record(cache, {name: closed(getattr(cache, name), state) for name, state in states.items()})
     # A copy keeps the class and its settings, such as a window, and gets layers of its own.
     made = copy.copy(cache)
     if _is_pair(cache):
@@ -96,6 +130,16 @@ def _closed(cache: Any, states: Sequence[States]) -> object:
         made.is_updated = dict(cache.is_updated)
     else:
         made.layers = [_closed_layer(layer, one) for layer, one in zip(cache.layers, states, strict=True)]
+    return made
+
+
+def _closed_record(record: Any, fields: States) -> object:
+    if isinstance(record, tuple):
+        named: Any = record
+        return named._replace(**fields)
+    made = copy.copy(record)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)  # a frozen dataclass allows no other way
     return made
 
 
@@ -115,10 +159,11 @@ def _closed_layer(layer: Any, states: States) -> object:
 
 # ------------------------------------------------------------------ dynamic shapes
 def spread_shapes(where: str, value: object, spec: object) -> object:
-    """The dynamic shapes of an argument with caches, written out for every tensor of its states.
+    """The dynamic shapes of an argument with caches or records, written out for every tensor of its states.
 
     For a cache may be given: one dict of axes for all tensors; a list with an entry for each layer; for a layer a
-    dict by name or a tuple in order. `{"decoder": ..., "encoder": ...}` is said once for all layers.
+    dict by name or a tuple in order. `{"decoder": ..., "encoder": ...}` is said once for all layers. For a record: a
+    record of its class, a tuple of all its fields, or a dict by field.
     where: the name of the argument, for messages. Raises InputError for a list of another length.
     """
     if is_cache(value):
@@ -127,9 +172,26 @@ def spread_shapes(where: str, value: object, spec: object) -> object:
         if len(each) != len(layers):
             raise InputError(f"{where} has {len(layers)} layers, its dynamic_shapes {len(each)} entries: give one each")
         return [_spread(layer, one) for layer, one in zip(layers, each, strict=True)]
-    if isinstance(value, dict) and isinstance(spec, Mapping) and has_caches(value):
-        return {key: spread_shapes(f"{where}[{key!r}]", value[key], one) for key, one in spec.items() if key in value}
+    if is_object(value) and spec is not None:
+        spec, value = _by_field(where, value, spec), dict(_items(value))
+    if isinstance(value, dict) and isinstance(spec, Mapping):
+        return {key: spread_shapes(f"{where}[{key!r}]", value.get(key), one) for key, one in spec.items()}
+    if isinstance(value, tuple | list) and isinstance(spec, tuple | list) and len(value) == len(spec):
+        pairs = enumerate(zip(value, spec, strict=True))
+        return [spread_shapes(f"{where}[{place}]", one, of) for place, (one, of) in pairs]
     return spec
+
+
+def _by_field(where: str, record: object, spec: Any) -> States:
+    """The dynamic shapes of a record by field, those of fields without tensors left out."""
+    names = [name for name, _ in _items(record)]
+    if not isinstance(spec, Mapping):
+        each = [one for _, one in _items(spec)]
+        if len(each) != len(names):
+            raise InputError(f"{where} has the fields {names}, its dynamic_shapes is {spec!r}: give one entry each")
+        spec = dict(zip(names, each, strict=True))
+    held = _open_fields(record)
+    return {name: one for name, one in spec.items() if name in held or name not in names}
 
 
 def _spread(states: object, spec: object) -> object:
