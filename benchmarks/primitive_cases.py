@@ -239,6 +239,7 @@ NOT_MEASURED = {
     "mean-of-nothing": "a sum and a division in place of a mean",
     "squeeze-of-several-axes": _ONE_NODE,
     "padding-in-branches": _SIZES,
+    "padding-that-is-tried": "a Gather for each axis, and one Where",
     "written-constants": _ONE_NODE,
     "bfloat16-times-integers": _ONE_NODE,
     "bools-filled": _ONE_NODE,

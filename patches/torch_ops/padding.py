@@ -1,10 +1,10 @@
-"""`F.pad`: by amounts of an `if` that pads to a multiple, by negative ones, in mode circular."""
+"""`F.pad`: by amounts of an `if` that pads to a multiple, by negative ones, in mode circular, in a `try`."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,8 @@ from torch.nn import functional
 from onnxpatch import op
 from onnxpatch.decisions.ask import calling_frame
 from onnxpatch.decisions.if_rules.computed_padding import amounts_here
-from onnxpatch.formulas.symbolic import counted, missing_to
+from onnxpatch.decisions.if_rules.noop_padding import zeros_where_it_raises
+from onnxpatch.formulas.symbolic import counted, missing_to, symbolic
 
 
 def _landmarks(x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -118,14 +119,18 @@ def negative_pads(
     # Of "reflect" what is mirrored may be what is cut off.
     if mode != "replicate" or not all(isinstance(n, int) for n in amounts) or min(amounts) >= 0:
         return NotImplemented
-    for at in range(0, len(amounts), 2):
-        axis = input.dim() - 1 - at // 2
-        size = input.shape[axis]
-        # Eager reads the whole axis, also where all of it is cut off.
-        places = torch.arange(size + amounts[at] + amounts[at + 1], device=input.device) - amounts[at]
-        last = counted(size, input) - 1
+    # Eager reads the whole axis, also where all of it is cut off.
+    for axis, places, last in _places(input, amounts):
         input = input.index_select(axis, torch.minimum(places.clamp(min=0), last))
     return input
+
+
+def _places(x: Tensor, pad: Sequence[Any]) -> Iterator[tuple[int, Tensor, Tensor]]:
+    """(axis, which element of it stands at each place of the padded one, its last) for each axis, the last first."""
+    for at in range(0, len(pad), 2):
+        axis = x.dim() - 1 - at // 2
+        places = torch.arange(x.shape[axis] + pad[at] + pad[at + 1], device=x.device) - pad[at]
+        yield axis, places, counted(x.shape[axis], x) - 1
 
 
 @op(
@@ -149,3 +154,38 @@ def circular(input: Tensor, pad: Any, mode: str = "constant", value: Any = None)
         first, last = ([part] if count else [] for count, part in ends)
         input = torch.cat([*first, input, *last], axis)
     return input
+
+
+def _filled(x: Tensor, step: int, mode: str = "constant") -> Tensor:
+    return functional.pad(x, (0, -x.shape[3] % step, 0, -x.shape[2] % step), mode)
+
+
+def _tried(x: Tensor) -> Tensor:
+    try:
+        return _filled(x, 4, "reflect")
+    except RuntimeError:
+        return _filled(x, 4)
+
+
+@op(
+    "nn.functional.pad",
+    name="padding-that-is-tried",
+    why='`try: F.pad(x, p, "reflect")`, and with zeros in `except`: p is too much for smaller sizes than the example',
+    reason="reflect|relative error|Pad",
+    link="https://github.com/chaiNNer-org/spandrel",
+    case=_tried,
+    tries=lambda h, w: torch.randn(2, 3, h, w),
+    sizes=((5, 6), (1, 1), (2, 7), (3, 3), (4, 1)),
+    unchanged=lambda x: functional.pad(x, (1, 1, 0, 2), "reflect"),
+)
+def padding_that_is_tried(input: Tensor, pad: Any, mode: str = "constant", value: Any = None) -> Tensor:
+    """Mirrored where every amount is less than its size; elsewhere what is behind an edge is 0."""
+    sizes = any(map(symbolic, (*pad, *input.shape)))
+    if mode != "reflect" or not sizes or not zeros_where_it_raises(calling_frame(1)):
+        return NotImplemented
+    keeps = mirrors = torch.ones((), dtype=torch.bool, device=input.device)
+    for axis, places, last in _places(input, pad):
+        mirrors = mirrors & ((places >= -last) & (places <= 2 * last)).all()
+        keeps = keeps & ((places >= 0) & (places <= last)).reshape(-1, *(1,) * (input.dim() - 1 - axis))
+        input = input.index_select(axis, (last - (last - places.abs()).abs()).clamp(min=0))
+    return torch.where(keeps | mirrors, input, 0 if value is None else value)

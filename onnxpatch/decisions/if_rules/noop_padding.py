@@ -10,6 +10,7 @@ So the body may be run at every size. An exporter that traces at a size where th
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from types import FrameType
@@ -32,6 +33,7 @@ from onnxpatch.decisions.if_rules.source import (
     value_in,
 )
 
+_MODE = re.compile(r", (mode=)?'(reflect|constant)'")
 # A function is known by its spelling alone. `self.pad(x, ...)` may do more than padding, and is none.
 _SPELLINGS = ("pad", "functional.pad", "F.pad", "nn.functional.pad", "torch.nn.functional.pad")
 
@@ -75,6 +77,19 @@ def pads_by_amounts(frame: FrameType, line: int | None = None) -> bool:
 
 def _taken(answer: object) -> bool:
     return answer is not None and answer is not False
+
+
+def zeros_where_it_raises(frame: FrameType | None) -> bool:
+    """Whether a call of `pad`, or the call of its function, is tried, and made with zeros instead where it raises."""
+    return frame is not None and (any(_tried(frame)) or (frame.f_back is not None and any(_tried(frame.f_back))))
+
+
+@at_line
+def _tried(tree: ast.AST) -> Iterator[tuple[Lines, bool]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Try) and len(node.handlers) == 1 and not node.orelse and not node.finalbody:
+            tried, instead = (_MODE.sub("", ast.unparse(ast.Module(one.body, []))) for one in (node, node.handlers[0]))
+            yield node.body, tried == instead
 
 
 def crops_ends(frame: FrameType) -> bool:
