@@ -12,15 +12,16 @@ from typing import Any, Literal
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog, Prefer, best_of
-from onnxpatch.attempts.bounded_files import Bounds, bounded_file
-from onnxpatch.attempts.next_attempt import better_than_plain, first_right, refusal
+from onnxpatch.attempts.bounded_files import Bounds, bounded_file, without_small_sizes
+from onnxpatch.attempts.failure import Failure
+from onnxpatch.attempts.next_attempt import better_than_plain, next_attempt, refusal
 from onnxpatch.attempts.one_attempt import ExportContext, Proven
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
-from onnxpatch.exporters.request import ExportRequest, requested_exporters, split_options
+from onnxpatch.exporters.request import ExportRequest, OpsetNotWritten, requested_exporters, split_options
 from onnxpatch.inputs.given_model import as_module
-from onnxpatch.inputs.modules import other_in_eval, weights_brought
-from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable
+from onnxpatch.inputs.modules import weights_brought
+from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, refuse_training
 from onnxpatch.messages.text import progress_writer
 from onnxpatch.onnxfile.mapped_weights import bytes_beside
 from onnxpatch.onnxfile.metadata import UNTRIED, WRONG_AT_ZERO, append
@@ -163,7 +164,8 @@ def export(
         chosen_runtimes(runtime)  # refuses a runtime that is not there, before the work of an export
         if weights is None:
             check_runnable(model)
-        _refuse_training(request)
+        if "training" not in request.options:
+            refuse_training(request.model)
     _log.info("exporting %s (%s, opset %d)", type(model).__name__, request.exporter, request.opset)
     # Probes are drawn at random: the caller's generators go on as if nothing had been drawn.
     with OutFile(f) as out, process_state_kept(), weights_brought(model, weights):
@@ -219,7 +221,7 @@ def _delivered(
     log: AttemptLog, exporters: Sequence[Exporter], prefer: Prefer | None, bounds: Bounds | None
 ) -> tuple[Proven, Report]:
     """The attempt whose file is kept, and its report. exporters: those that may be tried; none for one attempt."""
-    found, note = first_right(log, exporters, bounds), ""
+    found, note = _first_right(log, exporters, bounds), ""
     if found is None:
         found = bounded_file(log) if bounds == "narrow" else log.deliver_bounded()
     if found is None:
@@ -233,17 +235,31 @@ def _delivered(
     return found, replace(report, notes=[note, *report.notes]) if note else report
 
 
-def _refuse_training(request: ExportRequest) -> None:
-    others = [] if "training" in request.options else other_in_eval(request.model)
-    if others:
-        path, module = others[0]
-        where = f"{path!r}, a {type(module).__name__}" if path else "its forward"
-        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-        raise InputError(
-            f"{type(request.model).__name__} is in training mode, where outputs are random or depend on the batch "
-            f"({where}{more}): call model.eval() first (before torch.export.export, where you use that), or pass "
-            "check=False to export it in training mode, not compared"
-        )
+def _first_right(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds | None) -> Proven | None:
+    """Make attempts until one is right. Returns it; None if no other attempt can help.
+
+    bounds: None to keep the first file that is wrong at sizes far below the example's only, in `log.bounded`; "narrow"
+    to keep all wrong files for `narrowed`; "never" to keep none.
+    """
+    attempt: Attempt | None = log.first
+    while attempt is not None:
+        try:
+            outcome = log.attempt(attempt, keep_wrong=bounds != "never" and log.shared.reference is not None)
+        except OpsetNotWritten as error:
+            # No other attempt with this exporter can write the opset that was asked for.
+            exporters = [one for one in exporters if one != attempt.exporter]
+            if not exporters:
+                raise
+            log.made.append(Failure(attempt, "refused", str(error)))
+        else:
+            if isinstance(outcome, Proven):
+                return outcome
+        for wrong in list(log.wrong) if bounds is None else ():
+            log.bounded = log.bounded or without_small_sizes(log, wrong)
+            if log.bounded is None or log.bounded.exported is not wrong.exported:
+                log.drop(wrong)
+        attempt = None if log.over else next_attempt(log.first, exporters, log.failed, log.bounded is not None)
+    return None
 
 
 def _refuse_nothing(request: ExportRequest, reference: Reference) -> None:

@@ -1,4 +1,4 @@
-"""Makes attempts until one is right at every size, and decides from the failures so far what is tried next.
+"""Decides from the failures so far what is tried next, and what is said where no attempt is right at every size.
 
     1  as asked
     2  a stand-in raised the error, or a patch was found at fault:  without that patch
@@ -23,14 +23,14 @@ import torch
 
 from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.attempt_log import AttemptLog
-from onnxpatch.attempts.bounded_files import Bounds, without_small_sizes
+from onnxpatch.attempts.bounded_files import Bounds
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.diagnosis.operator_support import by_dynamo, torchscript_opsets
 from onnxpatch.diagnosis.proposals import fewest
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.exporters.exported import OUT_OF_TORCH
-from onnxpatch.exporters.request import OPSET, ExportRequest, OpsetNotWritten
+from onnxpatch.exporters.request import OPSET, ExportRequest
 from onnxpatch.messages.text import WIDTH
 from onnxpatch.results.checks import attempt_lines
 from onnxpatch.results.report import Report
@@ -91,39 +91,12 @@ def _plain_is_hopeless(failed: Sequence[Failure]) -> bool:
     return any(one.on_data for one in patched) or any(one.kind == "wrong" or one.operator for one in untouched)
 
 
-def first_right(log: AttemptLog, exporters: Sequence[Exporter], bounds: Bounds | None) -> Proven | None:
-    """Make attempts until one is right. Returns it; None if no other attempt can help.
-
-    bounds: None to keep the first file that is wrong at sizes far below the example's only, in `log.bounded`; "narrow"
-    to keep all wrong files for `narrowed`; "never" to keep none.
-    """
-    attempt: Attempt | None = log.first
-    while attempt is not None:
-        try:
-            outcome = log.attempt(attempt, keep_wrong=bounds != "never" and log.shared.reference is not None)
-        except OpsetNotWritten as error:
-            # No other attempt with this exporter can write the opset that was asked for.
-            exporters = [one for one in exporters if one != attempt.exporter]
-            if not exporters:
-                raise
-            log.made.append(Failure(attempt, "refused", str(error)))
-        else:
-            if isinstance(outcome, Proven):
-                return outcome
-        for wrong in list(log.wrong) if bounds is None else ():
-            log.bounded = log.bounded or without_small_sizes(log, wrong)
-            if log.bounded is None or log.bounded.exported is not wrong.exported:
-                log.drop(wrong)
-        attempt = None if log.over else next_attempt(log.first, exporters, log.failed, log.bounded is not None)
-    return None
-
-
 def refusal(
     log: AttemptLog, exporters: Sequence[Exporter] = (), bounds: Bounds | None = None
 ) -> ExportError | VerificationError:
     """The first attempt's error. Its message lists the attempts, if there were several, and ends in what to type.
 
-    exporters, bounds: as `first_right` had them.
+    exporters, bounds: as `export` had them.
     """
     error, results, advice = log.error, log.results(), what_to_type(log, exporters, bounds)
     assert error is not None

@@ -22,7 +22,7 @@ from onnxpatch.exporters.exported import Exported, refusal_text, run_exporter
 from onnxpatch.exporters.opened_call import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.messages.text import told_when_late
+from onnxpatch.messages.user_code import told_when_late
 from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import load_graphs

@@ -21,7 +21,7 @@ from onnxpatch.generation.encoder_decoders import encoder_decoder
 from onnxpatch.generation.part import BATCH, PAST, STATES, TOKENS, TOTAL, Around, Inputs, Part, some_tokens
 from onnxpatch.generation.vision import reads_images, vision_parts, writer
 from onnxpatch.inputs.opened_objects import closed, is_cache, opened
-from onnxpatch.messages.text import said_by
+from onnxpatch.messages.user_code import said_by
 from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.process import undone
 

@@ -8,6 +8,7 @@ input, its dynamic shape and a new value for a probe can be matched by leaf.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -23,6 +24,7 @@ from onnxpatch.inputs.opened_objects import closed, has_objects, is_cache, is_ob
 Kwargs: TypeAlias = Mapping[str, object]
 # `args` as torch.onnx.export takes them: a bare tensor (or array), or the positional arguments.
 ExampleArgs: TypeAlias = torch.Tensor | np.ndarray | Sequence[object]
+_PLAIN = (torch.Tensor, np.ndarray, bool, int, float, str, type(None))
 
 
 @dataclass(frozen=True)
@@ -74,9 +76,12 @@ class Inputs:
     kwargs: dict[str, Any]
 
     def __init__(self, model: torch.nn.Module, args: ExampleArgs, kwargs: Kwargs | None = None) -> None:
-        given = pytree.tree_map(_as_tensor, _split_kwargs(model, args, kwargs), is_leaf=is_object)
+        call = _split_kwargs(model, args, kwargs)
+        # Of tensors and numbers alone, which most calls are of, there is nothing to open.
+        nested = not all(isinstance(one, _PLAIN) for one in (*call[0], *call[1].values()))
+        given = pytree.tree_map(_as_tensor, call, is_leaf=is_object if nested else None)
         self.given = _Call(*given)
-        self.has_objects = has_objects(given)
+        self.has_objects = nested and has_objects(given)
         self.args, self.kwargs = opened(given, is_object) if self.has_objects else given
         self.arguments = bind(model, self.args, self.kwargs)
         self.given_arguments = bind(model, *self.given)
@@ -143,6 +148,11 @@ class Inputs:
                 return leaf
         of_argument = [leaf for leaf in self.leaves if leaf.argument == name]
         return of_argument[0] if len(of_argument) == 1 else None
+
+
+def caches_loaded() -> bool:
+    """Whether transformers' caches are loaded: else nobody has made one, and no value need be searched for them."""
+    return "transformers.cache_utils" in sys.modules
 
 
 def _as_tensor(value: object) -> object:
@@ -233,7 +243,7 @@ def _signature_text(sig: inspect.Signature) -> str:
 
 def _leaf_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs, given: _Call) -> list[tuple[str, str]]:
     """(leaf name, argument name) in the order of the flattened (args, kwargs), named as torch.export names inputs; the
-    tensors of a cache as `state_names` says."""
+    tensors of a cache as `layered_names` says."""
     positional = _positional_names(arguments, args, kwargs)
     names: list[tuple[str, str]] = []
     for (prefix, argument), value, before in zip(positional, args, given.args, strict=True):
@@ -244,6 +254,8 @@ def _leaf_names(arguments: Kwargs, args: tuple[object, ...], kwargs: Kwargs, giv
 
 
 def _names_below(prefix: str, value: object, given: object) -> list[str]:
+    if isinstance(value, torch.Tensor):
+        return [prefix]
     return layered_names(prefix, value, is_cache(given)) or [prefix + suffix for suffix in _suffixes(value)]
 
 

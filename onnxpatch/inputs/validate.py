@@ -15,8 +15,8 @@ from torch.nn.parameter import is_lazy
 from onnxpatch._torch import exporting
 from onnxpatch._torch.one_export import forked_inside
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.modules import modules, offloaded
-from onnxpatch.messages.text import said_by
+from onnxpatch.inputs.modules import modules, offloaded, other_in_eval
+from onnxpatch.messages.user_code import said_by
 
 _LOWEST_OPSET = 7  # the lowest that torch's exporters write
 
@@ -173,6 +173,19 @@ def check_runnable(model: torch.nn.Module) -> None:
             f"{name} has tensors on the meta device ({_some(meta)}), which hold no values, so there is nothing to "
             "export or compare: load its weights first, or export(..., weights='model.safetensors'). "
             "onnxpatch.plan and patched take it as it is"
+        )
+
+
+def refuse_training(model: torch.nn.Module) -> None:
+    """Raise InputError for a model in training mode that computes something else in eval."""
+    if others := other_in_eval(model):
+        path, module = others[0]
+        where = f"{path!r}, a {type(module).__name__}" if path else "its forward"
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise InputError(
+            f"{type(model).__name__} is in training mode, where outputs are random or depend on the batch "
+            f"({where}{more}): call model.eval() first (before torch.export.export, where you use that), or pass "
+            "check=False to export it in training mode, not compared"
         )
 
 

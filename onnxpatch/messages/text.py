@@ -10,25 +10,19 @@ r"""What messages are made of: text that is safe to show, short paths, amounts, 
     counted(2, "size"), in_bytes(1.94e8), in_seconds(42)                  2 sizes, 194 MB, 42 s
 
 The first four and `relative` are called once each, where a text is finished: a second time would escape the escapes,
-and what a result holds are whole paths, which tools can open. Lines on stderr say how far a call is (`progress=True`),
-and where an exporter stands that takes long.
+and what a result holds are whole paths, which tools can open. Lines on stderr say how far a call is (`progress=True`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import re
 import sys
 import sysconfig
 import textwrap
-import threading
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FrameType
-
-from onnxpatch.messages.user_code import is_user_frame, runs_in
 
 # Unicode's categories: control characters, formats (among them those that change the direction of writing), halves of
 # surrogate pairs, separators of lines and of paragraphs, private use.
@@ -49,14 +43,6 @@ def _spelled_out(char: str) -> str:
     if char in _KEPT or unicodedata.category(char) not in _HIDDEN:
         return char
     return ascii(char)[1:-1]
-
-
-def said_by(error: BaseException) -> str:
-    """What an exception says; a remark where its own `__str__` raises."""
-    try:
-        return str(error)
-    except Exception as again:
-        return f"its __str__ raises ({type(again).__name__})"
 
 
 def one_line(text: str) -> str:
@@ -219,8 +205,6 @@ def clipped(cell: str, most: int = _WIDEST) -> str:
 
 Progress = Callable[[str, int, int], None]
 _WIDTH = 72  # of the line, so that a shorter one covers a longer one before it
-LONG = 55.0
-"""Seconds after which a call says that it goes on."""
 
 
 def progress_writer(progress: Progress | bool | None) -> Progress | None:
@@ -257,40 +241,3 @@ def spelled(by: Callable[[str], str]) -> Iterator[None]:
         yield
     finally:
         _spelled.remove(by)
-
-
-@contextlib.contextmanager
-def told_when_late(what: str, remedy: str, after: float = LONG) -> Iterator[None]:
-    """Says once on stderr, if the block takes longer than `after` seconds, which line of the model it is at.
-
-    what: the subject of that line, such as `dynamo export of Net`. remedy: what the caller can do about it.
-    """
-    caller = threading.get_ident()
-
-    def tell_place() -> None:
-        place = _place(sys._current_frames().get(caller))
-        tell(f"onnxpatch: {one_line(f'{what} takes longer than {after:.0f} s, {place}: {remedy}')}")
-
-    timer = threading.Timer(after, tell_place)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _is_pythons(frame: FrameType) -> bool:
-    file = frame.f_code.co_filename
-    return file.startswith(sysconfig.get_path("stdlib")) and "-packages" not in file
-
-
-def _place(frame: FrameType | None) -> str:
-    stack: list[FrameType] = []
-    while frame is not None:
-        stack.append(frame)
-        frame = frame.f_back
-    # What lies outside onnxpatch's attempts is the code that called the export, not the model.
-    model = itertools.takewhile(lambda one: not runs_in(one, "onnxpatch.attempts"), stack)
-    at = next((one for one in model if is_user_frame(one) and not _is_pythons(one)), None)
-    return relative(f"at {at.f_code.co_filename}:{at.f_lineno}") if at is not None else "behind the model's own code"

@@ -1,4 +1,4 @@
-"""Which frames and files are the user's code, and which belong to torch, an exporter or onnxpatch.
+"""Which frames and files are the user's code, and which belong to torch, an exporter or onnxpatch; where a call stands.
 
 A frame belongs to the package of its module (`__name__` in its globals). Where only a file name is left, as in the
 `stack_trace` of an ExportedProgram, the file belongs to the package that is installed in its folder. A part of the path
@@ -14,11 +14,18 @@ Libraries of layers (timm, transformers, einops) count as the user's code, since
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
+import itertools
+import sys
+import sysconfig
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+
+from onnxpatch.messages.text import one_line, relative, tell
 
 # Python's own modules that call a user's function for him: a decorator's wrapper or a `with` is no line to show.
 _WRAPPERS = frozenset({"contextlib", "functools", "warnings"})
@@ -60,6 +67,14 @@ def asking_frame(start: FrameType | None, *past: str) -> FrameType | None:
     return start
 
 
+def said_by(error: BaseException) -> str:
+    """What an exception says; a remark where its own `__str__` raises."""
+    try:
+        return str(error)
+    except Exception as again:
+        return f"its __str__ raises ({type(again).__name__})"
+
+
 def user_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     """(frame, line) of the user's code in an error's traceback, outermost first."""
     return ((frame, line) for frame, line in frames_of(error) if is_user_frame(frame))
@@ -95,3 +110,45 @@ def _folders() -> tuple[str, ...]:
 def _wrapper_files() -> frozenset[str]:
     specs = [importlib.util.find_spec(name) for name in sorted({*_WRAPPERS, *_OURS})]
     return frozenset(str(Path(spec.origin)) for spec in specs if spec is not None and spec.origin)
+
+
+# ------------------------------------------------------------------ where an exporter stands that takes long
+LONG = 55.0
+"""Seconds after which a call says that it goes on."""
+
+
+@contextlib.contextmanager
+def told_when_late(what: str, remedy: str, after: float = LONG) -> Iterator[None]:
+    """Says once on stderr, if the block takes longer than `after` seconds, which line of the model it is at.
+
+    what: the subject of that line, such as `dynamo export of Net`. remedy: what the caller can do about it.
+    """
+    caller = threading.get_ident()
+
+    def tell_place() -> None:
+        place = _place(sys._current_frames().get(caller))
+        tell(f"onnxpatch: {one_line(f'{what} takes longer than {after:.0f} s, {place}: {remedy}')}")
+
+    timer = threading.Timer(after, tell_place)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _is_pythons(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
+    return file.startswith(sysconfig.get_path("stdlib")) and "-packages" not in file
+
+
+def _place(frame: FrameType | None) -> str:
+    stack: list[FrameType] = []
+    while frame is not None:
+        stack.append(frame)
+        frame = frame.f_back
+    # What lies outside onnxpatch's attempts is the code that called the export, not the model.
+    model = itertools.takewhile(lambda one: not runs_in(one, "onnxpatch.attempts"), stack)
+    at = next((one for one in model if is_user_frame(one) and not _is_pythons(one)), None)
+    return relative(f"at {at.f_code.co_filename}:{at.f_lineno}") if at is not None else "behind the model's own code"

@@ -29,8 +29,7 @@ from types import FrameType
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.messages.text import said_by
-from onnxpatch.messages.user_code import package_of
+from onnxpatch.messages.user_code import package_of, said_by
 from onnxpatch.process import undone
 
 _UNITS = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2**10, "mib": 2**20, "gib": 2**30}

@@ -13,22 +13,14 @@ A decorator only sets an attribute. It is read when a model is patched, so it co
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import threading
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 
-from onnxpatch.patching.generated import class_before
-from onnxpatch.patching.registry import Patch
-from onnxpatch.process import undone
-
-_FORWARD = "__onnxpatch_forward__"
-_STAND_IN = "__onnxpatch_stand_in__"
-_KEEP = "__onnxpatch_keep__"
+FORWARD = "__onnxpatch_forward__"
+STAND_IN = "__onnxpatch_stand_in__"
+KEEP = "__onnxpatch_keep__"
 Method = TypeVar("Method", bound=Callable[..., Any])
 Kept = TypeVar("Kept", "type[torch.nn.Module]", torch.nn.Module)
 
@@ -42,7 +34,7 @@ def onnx_forward(method: Method) -> Method:
     It takes the same arguments as forward, under the same names. A subclass that overrides `forward` and marks no
     method of its own is exported with its own forward, and the plan says so.
     """
-    setattr(method, _FORWARD, True)
+    setattr(method, FORWARD, True)
     return method
 
 
@@ -54,7 +46,7 @@ def onnx_standin(stand_in: type) -> Callable[[type], type]:
     """
 
     def mark(cls: type) -> type:
-        setattr(cls, _STAND_IN, stand_in)
+        setattr(cls, STAND_IN, stand_in)
         return cls
 
     return mark
@@ -66,68 +58,7 @@ def keep(target: Kept) -> Kept:
     target: a module, or a class of modules (`@onnxpatch.keep`). Returns it.
     """
     if isinstance(target, torch.nn.Module):
-        vars(target)[_KEEP] = True
+        vars(target)[KEEP] = True
     else:
-        setattr(target, _KEEP, True)
+        setattr(target, KEEP, True)
     return target
-
-
-def opted_out(module: torch.nn.Module) -> bool:
-    """Whether the module, or its class, is marked by `keep`."""
-    return _KEEP in module.__dict__ or hasattr(type(module), _KEEP)
-
-
-def own_patch(cls: type) -> tuple[Patch, str | None] | None:
-    """(patch, reason why it does not apply, or None) of a class with a decorator; None for a class without one."""
-    written = class_before(cls)
-    for depth, base in enumerate(written.__mro__):
-        marked = [value for value in vars(base).values() if getattr(value, _FORWARD, False)]
-        stand_in = vars(base).get(_STAND_IN)
-        if marked or stand_in:
-            patch = _forward_patch(written, marked[0]) if marked else _stand_in_patch(base, stand_in)
-            return patch, _overridden(written, depth)
-    return None
-
-
-def _overridden(cls: type, depth: int) -> str | None:
-    for nearer in cls.__mro__[:depth]:
-        # The nearer forward is another computation, of which the marked method knows nothing.
-        if "forward" in vars(nearer):
-            return f"{nearer.__name__} overrides forward without opting in itself"
-    return None
-
-
-def _forward_patch(cls: Any, method: Callable[..., Any]) -> Patch:
-    forward = _until_reentered(method, cls.forward)
-    mixin = type("OnnxForward", (), {"forward": forward, "__module__": method.__module__})
-    return Patch("onnx_forward", (_path(cls),), mixin, f"{cls.__name__}.{method.__name__} is marked @onnx_forward")
-
-
-def _stand_in_patch(cls: type, stand_in: Any) -> Patch:
-    why = f"{cls.__name__} names {stand_in.__name__} as its stand-in"
-    return Patch("onnx_standin", (_path(cls),), stand_in, why, replaces=issubclass(stand_in, torch.nn.Module))
-
-
-def _path(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _until_reentered(method: Callable[..., object], original: Callable[..., object]) -> Callable[..., Any]:
-    """`method`; called again from inside itself on the same instance, it runs `original`."""
-    # Another thread may run the same instance in eager.
-    running = threading.local()
-
-    @contextlib.contextmanager
-    def entering(module: object) -> Iterator[bool]:
-        inside: frozenset[int] = vars(running).get("inside", frozenset())
-        with undone(lambda: setattr(running, "inside", inside)):
-            running.inside = inside | {id(module)}
-            yield id(module) not in inside
-
-    def forward(self: Any, *args: object, **kwargs: object) -> Any:
-        with entering(self) as first:
-            return (method if first else original)(self, *args, **kwargs)
-
-    # torch.jit.script compiles the source of `__wrapped__`, but looks names up in the globals of the function itself.
-    there = types.FunctionType(forward.__code__, method.__globals__, method.__name__, None, forward.__closure__)
-    return functools.wraps(method)(there)

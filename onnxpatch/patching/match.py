@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import inspect
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import CodeType, FunctionType
+import threading
+import types
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.code_places import library_of
-from onnxpatch.patching.decorators import own_patch
+from onnxpatch.patching.decorators import FORWARD, STAND_IN
 from onnxpatch.patching.fingerprints import known_bodies, unknown_body
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import Patch, Registry
 from onnxpatch.patching.when import loaded, resolve
+from onnxpatch.process import undone
 from onnxpatch.settings import Settings
 
-_MOST = 2000  # functions that are read
 FunctionPatch = tuple[Patch, list[tuple[str, Any]]]  # a patch, with the path and function of each target
 
 
@@ -52,7 +52,7 @@ def candidates_by_class(registry: Registry, settings: Settings) -> Callable[[typ
             if depth is not None:
                 place = (patch.ours, depth, not _named_exactly(patch, lineage[depth]))
                 found.append(_Candidate(patch, _refusal(patch, lineage[0], settings), place))
-        own = own_patch(cls)
+        own = _own_patch(cls)
         return [*([_Candidate(*own, _OWN)] if own else []), *sorted(found, key=lambda each: each.rank)]
 
     return candidates
@@ -154,53 +154,58 @@ def _placed(patch: Patch) -> str:
     return f"{patch.name} ({patch.declared_at})"
 
 
-def likely_of(targets: Mapping[str, Sequence[str]], classes: Iterable[type]) -> dict[str, tuple[str, str]]:
-    """Those of the patches whose function the code of a model's classes names: patch -> (function, where).
-
-    targets: of each patch, dotted paths. What Python asks sizes by operators, such as `if` and `//`, has no name.
-    """
-    named, found = _named(classes), {}
-    for patch, paths in targets.items():
-        called = next((name for path in paths if (name := path.rpartition(".")[2]) in named), "")
-        if called:
-            found[patch] = (called, named[called])
-    return found
-
-
-def _named(classes: Iterable[type]) -> dict[str, str]:
-    """name -> the first class or function whose code has it."""
-    found: dict[str, str] = {}
-    waiting = [(function, cls.__name__) for cls in classes for function in _methods(cls)]
-    seen = {function for function, _ in waiting}
-    # The list grows while it is gone through: what a function calls comes behind it.
-    for function, owner in waiting:
-        home = library_of(function.__module__ or "")
-        for name in _names_in_code(function.__code__):
-            found.setdefault(name, owner)
-            called = inspect.unwrap(one) if callable(one := function.__globals__.get(name)) else None
-            if not isinstance(called, FunctionType) or called in seen or len(seen) > _MOST:
-                continue
-            if library_of(called.__module__ or "") == home != "torch":
-                seen.add(called)
-                waiting.append((called, called.__qualname__))
-    return found
+# ------------------------------------------------------------------ decorators
+def _own_patch(cls: type) -> tuple[Patch, str | None] | None:
+    """(patch, reason why it does not apply, or None) of a class with a decorator; None for a class without one."""
+    written = class_before(cls)
+    for depth, base in enumerate(written.__mro__):
+        marked = [value for value in vars(base).values() if getattr(value, FORWARD, False)]
+        stand_in = vars(base).get(STAND_IN)
+        if marked or stand_in:
+            patch = _forward_patch(written, marked[0]) if marked else _stand_in_patch(base, stand_in)
+            return patch, _overridden(written, depth)
+    return None
 
 
-def _methods(cls: type) -> Iterator[FunctionType]:
-    """The methods of a class and its bases, without torch.nn.Module's own machinery."""
-    for base in cls.__mro__:
-        if base in (object, torch.nn.Module, torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict):
-            continue
-        # `forward` of torch's own layers calls what is patched; the rest of them sets them up.
-        own = {"forward": vars(base).get("forward")} if base.__module__.startswith("torch.") else vars(base)
-        for name, value in own.items():
-            function = inspect.unwrap(getattr(value, "__func__", value)) if callable(value) else None
-            if isinstance(function, FunctionType) and name not in ("__init__", "extra_repr", "__repr__"):
-                yield function
+def _overridden(cls: type, depth: int) -> str | None:
+    for nearer in cls.__mro__[:depth]:
+        # The nearer forward is another computation, of which the marked method knows nothing.
+        if "forward" in vars(nearer):
+            return f"{nearer.__name__} overrides forward without opting in itself"
+    return None
 
 
-def _names_in_code(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):  # a comprehension or an inner function
-            yield from _names_in_code(constant)
+def _forward_patch(cls: Any, method: Callable[..., Any]) -> Patch:
+    forward = _until_reentered(method, cls.forward)
+    mixin = type("OnnxForward", (), {"forward": forward, "__module__": method.__module__})
+    return Patch("onnx_forward", (_path(cls),), mixin, f"{cls.__name__}.{method.__name__} is marked @onnx_forward")
+
+
+def _stand_in_patch(cls: type, stand_in: Any) -> Patch:
+    why = f"{cls.__name__} names {stand_in.__name__} as its stand-in"
+    return Patch("onnx_standin", (_path(cls),), stand_in, why, replaces=issubclass(stand_in, torch.nn.Module))
+
+
+def _path(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _until_reentered(method: Callable[..., object], original: Callable[..., object]) -> Callable[..., Any]:
+    """`method`; called again from inside itself on the same instance, it runs `original`."""
+    # Another thread may run the same instance in eager.
+    running = threading.local()
+
+    @contextlib.contextmanager
+    def entering(module: object) -> Iterator[bool]:
+        inside: frozenset[int] = vars(running).get("inside", frozenset())
+        with undone(lambda: setattr(running, "inside", inside)):
+            running.inside = inside | {id(module)}
+            yield id(module) not in inside
+
+    def forward(self: Any, *args: object, **kwargs: object) -> Any:
+        with entering(self) as first:
+            return (method if first else original)(self, *args, **kwargs)
+
+    # torch.jit.script compiles the source of `__wrapped__`, but looks names up in the globals of the function itself.
+    there = types.FunctionType(forward.__code__, method.__globals__, method.__name__, None, forward.__closure__)
+    return functools.wraps(method)(there)

@@ -17,16 +17,10 @@ from onnxpatch.errors import InputError, RefusedError, ScriptedModelError, Unkno
 from onnxpatch.inputs.modules import modules
 from onnxpatch.inputs.validate import check_opset, refuse_no_module
 from onnxpatch.messages.text import one_line, plural, table
-from onnxpatch.patching import decorators
+from onnxpatch.patching.code_places import likely_of
+from onnxpatch.patching.decorators import KEEP
 from onnxpatch.patching.generated import class_before, mixins_of
-from onnxpatch.patching.match import (
-    FunctionPatch,
-    candidates_by_class,
-    likely_of,
-    raise_if_ambiguous,
-    ties,
-    usable_functions,
-)
+from onnxpatch.patching.match import FunctionPatch, candidates_by_class, raise_if_ambiguous, ties, usable_functions
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.patching.when import listed_selectors, misspelled
 from onnxpatch.results.report import fragment
@@ -249,7 +243,7 @@ class _Planner:
         self.plan.modes.append((module, module.training))
         if "forward" in module.__dict__:
             self.plan.findings.append(f"{path or '(root)'}: {_own_forward(module)}")
-        if decorators.opted_out(module):
+        if KEEP in module.__dict__ or hasattr(cls, KEEP):
             self.plan.kept.append(module)
             self.kept_under.append(path)
         self._plan_module(path, module)

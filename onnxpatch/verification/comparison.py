@@ -57,6 +57,12 @@ def compare(name: str, expected: torch.Tensor, found: object, tolerance: float =
     return replace(exact, reason="", first_index=None) if measured else exact
 
 
+def is_blank(outputs: Sequence[torch.Tensor | None]) -> bool:
+    """Whether every output is all 0, or has what is not finite: a graph may have the same by another way."""
+    found = [o for o in outputs if o is not None and o.numel()]
+    return bool(found) and all(not bool(o.any()) or not bool(torch.isfinite(o).all()) for o in found)
+
+
 def compare_all(
     names: Sequence[str], expected: Sequence[torch.Tensor | None], found: Sequence[object], tolerance: float = TOLERANCE
 ) -> list[OutputParity]:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from onnxpatch.verification.comparison import is_blank
+
 _FIRST = 4  # inputs that are changed alone
 MAGNITUDES = (30.0, 0.001)
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -43,12 +45,6 @@ def is_dull(values: Sequence[object], outputs: Sequence[torch.Tensor | None]) ->
     """Whether outputs may be equal on another branch, too: all inputs are alike, or the outputs are blank."""
     floats = [v for v in values if isinstance(v, torch.Tensor) and v.is_floating_point() and v.numel()]
     return (bool(floats) and all(bool((v == v.reshape(-1)[0]).all()) for v in floats)) or is_blank(outputs)
-
-
-def is_blank(outputs: Sequence[torch.Tensor | None]) -> bool:
-    """Whether every output is all 0, or has what is not finite: a graph may have the same by another way."""
-    found = [o for o in outputs if o is not None and o.numel()]
-    return bool(found) and all(not bool(o.any()) or not bool(torch.isfinite(o).all()) for o in found)
 
 
 # ------------------------------------------------------------------ kinds of values

@@ -18,15 +18,14 @@ from onnxpatch.decisions.sides_taken import SidesTaken, Taken
 from onnxpatch.decisions.watched_run import watched_run
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.held_objects import copied_value, each_once
-from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.leaves import Inputs, caches_loaded
 from onnxpatch.inputs.opened_objects import opened, output_names
-from onnxpatch.messages.text import said_by
+from onnxpatch.messages.user_code import said_by
 from onnxpatch.onnxfile.limits import addresses_limited, out_of_memory
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.process import Shared
 from onnxpatch.verification.branch_recorder import Decisions, address, addresses
-from onnxpatch.verification.comparison import all_alike
-from onnxpatch.verification.data_variants import is_blank
+from onnxpatch.verification.comparison import all_alike, is_blank
 from onnxpatch.verification.probe import Probe
 
 _GROWTH = 3  # the power of its sizes by which the memory of a forward may grow
@@ -64,14 +63,18 @@ def tells(probe: Probe) -> bool:
     """
     if probe.kind == "example" or not is_blank(probe.expected):
         return True
-    none = any(leaf is None for leaf in pytree.tree_leaves(opened(probe.raw)))
+    none = any(leaf is None for leaf in pytree.tree_leaves(_opened(probe.raw)))
     return none and len(flatten_output(probe.raw)) < len(probe.expected)
+
+
+def _opened(output: object) -> Any:
+    return opened(output) if caches_loaded() else output
 
 
 def flatten_output(output: object) -> list[torch.Tensor]:
     """The tensors of an output in the order of the graph's outputs: None and Python values are no outputs."""
     found: list[torch.Tensor] = []
-    for leaf in pytree.tree_leaves(opened(output)):
+    for leaf in pytree.tree_leaves(_opened(output)):
         if isinstance(leaf, torch.Tensor):
             found.append(leaf)
         elif is_dataclass(leaf) and not isinstance(leaf, type):
@@ -84,7 +87,7 @@ def _kept(output: object) -> Any:
     # pytree takes a dataclass that nobody registered for one leaf, and would not copy the tensors in it.
     if is_dataclass(output) and not isinstance(output, type) and type(output) not in pytree.SUPPORTED_NODES:
         return replace(output, **{f.name: _kept(getattr(output, f.name)) for f in fields(output) if f.init})
-    return pytree.tree_map(_kept_leaf, opened(output))
+    return pytree.tree_map(_kept_leaf, _opened(output))
 
 
 def _kept_leaf(leaf: object) -> object:
@@ -264,7 +267,7 @@ class Eager:
                     with run if self.counted and counted else nullcontext(), self._recorded(recorded), _uncompiled():
                         # The call, not `forward`: hooks are part of what the model computes.
                         output = self.model(*args, **kwargs)
-                        self.names = output_names(output)
+                        self.names = output_names(output) if caches_loaded() else None
                         raw = _kept(output)
                 finally:
                     # Also when the forward raises: it may draw first.

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from onnxpatch.messages.text import told_when_late
+from onnxpatch.messages.user_code import told_when_late
 
 
 def test_a_long_call_says_once_where_it_is_and_a_short_one_nothing(capsys) -> None:
