@@ -312,7 +312,7 @@ NOT_MEASURED = {
     "tensor-of-sizes": _SIZES,
     "empty-reductions": _ONE_NODE,
     "float-ranges": "one number for each element of the result",
-    "without-batch": "the same operator, of a batch of one",
+    **dict.fromkeys(["without-batch", "windows-without-batch"], "the same operator, of a batch of one"),
     **dict.fromkeys(_OF_EACH, _EACH),
     **dict.fromkeys(["ravel", "msort", "vsplit", "dsplit", "hsplit", "addmv", "addr", "addbmm", "vecdot"], _ONE_NODE),
     **dict.fromkeys(_BY_ROWS, "a loop with a round for each row, each of as much work as reading the matrix"),

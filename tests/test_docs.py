@@ -54,7 +54,7 @@ def test_every_patch_has_a_page(patch):
     assert " ".join(patch.why.split())[:40].replace('"', "'").replace("|", "\\|") in page
     after = page.split("## After")[1].split("## Proof")[0]
     stand_in = inspect.unwrap(patch.stand_in)
-    assert ("lambda" if "<" in stand_in.__name__ else stand_in.__name__) in after
+    assert ("lambda" if "<lambda>" in stand_in.__qualname__ else stand_in.__name__) in after
     assert "Run it:" in page.split("## Proof")[1]
 
 

@@ -22,7 +22,7 @@ import torch
 
 from onnxpatch.formulas.proof_cases import computing
 from onnxpatch.patching.proof import Args, Proof
-from onnxpatch.patching.registry import REGISTRY, Registry, patch
+from onnxpatch.patching.registry import REGISTRY, Patch, Registry
 from onnxpatch.patching.when import Calls, When
 from onnxpatch.settings import Exporter
 
@@ -87,6 +87,7 @@ def op(
     proof: Proof | None = None,
     requires: tuple[str, ...] = (),
     calls: Calls | None = None,
+    plain: bool = True,
     registry: Registry = REGISTRY,
 ) -> Callable[[Function], Function]:
     """Declare a patch of a function of torch, and its proof, in one row: a short form of `onnxpatch.patch`.
@@ -113,7 +114,7 @@ def op(
     exporters: under which it acts, and under which the case must be right; both unless named. fails: those under which
         the case fails without it; left out, all that are not in `leaner` or `slower`.
     unchanged: another case of the same inputs that the patch must leave as it is, or "fixed sizes".
-    link: see `onnxpatch.patch`. requires, calls: see `When`. reason, leaner, slower, beside, opset: see `Proof`.
+    link: see `onnxpatch.patch`. requires, calls, plain: see `When`. reason, leaner, slower, beside, opset: see `Proof`.
     proof: in place of all that makes one, for a case that needs more than a function.
 
     Raises TypeError without a name, and without `tries` and `proof`.
@@ -134,13 +135,16 @@ def op(
             beside=beside, opset=opset, unchanged=_still(unchanged),
         )  # fmt: skip
     shown = name or names[0].rpartition(".")[2].replace("_", "-")
-    declare = patch(
-        *targets, name=shown, why=known.why, link=link or known.link or None, when=When(exporters, requires, calls),
-        proof=proof, registry=registry,
-    )  # fmt: skip
+    when = When(exporters, requires, calls, plain=plain)
 
     def declared(function: Function) -> Function:
-        declare(_stand_in(function, shown))
+        takes_original = next(iter(inspect.signature(function).parameters), None) == "original"
+        if function.__name__ == "<lambda>":
+            function.__name__ = shown
+        registry.register(
+            Patch(shown, targets, function, known.why, link or known.link or None, when, proof,
+                  takes_original=takes_original)
+        )  # fmt: skip
         return function
 
     if to is not None:
@@ -179,24 +183,6 @@ def spellings(name: str) -> tuple[str, ...]:
 
 def _at(path: str) -> Any:
     return functools.reduce(getattr, path.split(".")[1:], torch)
-
-
-def _stand_in(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The function with a first parameter for the original, as `patch` calls it."""
-    signature = inspect.signature(function)
-    if next(iter(signature.parameters), None) == "original":
-        return function
-
-    @functools.wraps(function)
-    def stand_in(original: object, /, *args: Any, **kwargs: Any) -> Any:
-        return function(*args, **kwargs)
-
-    if function.__name__ == "<lambda>":
-        stand_in.__name__ = name
-    first = inspect.Parameter("original", inspect.Parameter.POSITIONAL_ONLY)
-    # What reads it would otherwise follow `__wrapped__`.
-    stand_in.__signature__ = signature.replace(parameters=[first, *signature.parameters.values()])  # type: ignore[attr-defined]
-    return stand_in
 
 
 def _build(

@@ -35,7 +35,8 @@ class Patch:
 
     name: unique in a registry; `only=` and `exclude=` take it. stand_in: the class or function that replaces the
         targets.
-    targets, why, link, when, proof, options: see `onnxpatch.patch`. replaces: deprecated.
+    targets, why, link, when, proof, options: see `onnxpatch.patch`. replaces: deprecated. takes_original: whether a
+        function that stands in is given the original first.
     """
 
     name: str
@@ -47,6 +48,15 @@ class Patch:
     proof: Proof | None = None
     options: tuple[str, ...] = ()
     replaces: bool = False
+    takes_original: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises TypeError for a target that is not a dotted path, and for "torch.*" without `calls`."""
+        for target in self.targets:
+            if not isinstance(target, str) or "." not in target:
+                raise TypeError(f"patch target {target!r} is not a dotted path such as 'package.module.Class'")
+        if ANY_TORCH_FUNCTION in self.targets and self.when.calls is None:
+            raise TypeError("the target 'torch.*' goes with when=When(calls=...), which says what of it is meant")
 
     @functools.cached_property
     def kind(self) -> Kind:
@@ -202,11 +212,6 @@ def patch(
     Raises TypeError for a target that is not a dotted path, DuplicatePatchError for a name that is taken.
     """
     when, replaces = joined(when, deprecated)
-    for target in targets:
-        if not isinstance(target, str) or "." not in target:
-            raise TypeError(f"patch target {target!r} is not a dotted path such as 'package.module.Class'")
-    if ANY_TORCH_FUNCTION in targets and when.calls is None:
-        raise TypeError("the target 'torch.*' goes with when=When(calls=...), which says what of it is meant")
     if not targets:
         raise TypeError("a patch needs at least one target, a dotted path such as 'package.module.Class'")
 

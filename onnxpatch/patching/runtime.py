@@ -41,9 +41,9 @@ from torch.overrides import TorchFunctionMode
 from onnxpatch._torch import exporting
 from onnxpatch._torch.function_modes import bodies_seen_by, export_error_recovery, modes_kept, torch_function_key
 from onnxpatch._torch.guards import ignore_frames
+from onnxpatch._torch.signatures import Call, call_of
 from onnxpatch.decisions import ask as asking
 from onnxpatch.decisions.ask import answering, ask
-from onnxpatch.formulas.calls import call_of
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.code_places import ask_for_types, defining_modules
 from onnxpatch.patching.generated import class_before
@@ -92,7 +92,7 @@ class _Dispatcher:
     def add(self, patches: Iterable[tuple[Patch, Collection[object]]]) -> None:
         """Add patches, each with the functions that it names; none for one that chooses among all (`calls`)."""
         for patch, functions in sorted(patches, key=lambda entry: entry[0].rank):
-            by_function = self._choosing if patch.when.calls else self._named
+            by_function = self._choosing if patch.when.chooses else self._named
             for function in functions:
                 by_function.setdefault(function, []).append(patch)
             if patch.when.calls and not functions:
@@ -105,9 +105,9 @@ class _Dispatcher:
 
     def asked(self, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
         """The patches of one torch call, by rank. Call it with function modes off: `calls` may call torch itself."""
-        # This runs for every torch call of the model: most have no patch, and cost two look-ups and the `calls`.
+        # This runs for every torch call of the model: most have no patch, and cost two look-ups and the conditions.
         named = self.named(function, args, kwargs)
-        by_call = [patch for patch in self._by_call if patch.when.calls and patch.when.calls(function, args, kwargs)]
+        by_call = [patch for patch in self._by_call if patch.when.takes(function, args, kwargs)]
         return sorted([*named, *by_call], key=_RANK) if by_call else named
 
     def named(self, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
@@ -115,7 +115,7 @@ class _Dispatcher:
         named, choosing = self._named.get(function, []), self._choosing.get(function)
         if choosing is None:
             return named
-        chosen = [patch for patch in choosing if patch.when.calls and patch.when.calls(function, args, kwargs)]
+        chosen = [patch for patch in choosing if patch.when.takes(function, args, kwargs)]
         return sorted([*named, *chosen], key=_RANK)
 
     def answer(
@@ -127,7 +127,9 @@ class _Dispatcher:
             if now not in patch.when.exporters:
                 continue
             # A patch that chose the call has seen its arguments as they are, and gets them so.
-            call = (args, kwargs) if patch.when.calls else call_of(patch.stand_in, function, args, kwargs)
+            call: Call | None = (args, kwargs)
+            if not patch.when.calls:
+                call = call_of(patch.stand_in, function, args, kwargs, takes_original=patch.takes_original)
             # call None: the stand-in has no parameter for an argument that was given.
             found = NotImplemented if call is None else _called(patch, function, *call)
             # Only what changed something has acted: the report and the file name no others.
@@ -152,7 +154,7 @@ def _called(patch: Patch, function: object, args: tuple[object, ...], kwargs: di
     # A call that an interrupt left in the list would keep its patch from acting in this thread for good.
     with undone(lambda: setattr(_running, "calls", before)):
         _running.calls = (*before, (function, patch))
-        return patch.stand_in(function, *args, **kwargs)
+        return patch.stand_in(*([function] if patch.takes_original else ()), *args, **kwargs)
 
 
 class _Active(threading.local):

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from packaging.requirements import Requirement  # comes with onnxscript
 
+from onnxpatch._torch.function_modes import function_name
 from onnxpatch.errors import InputError
 from onnxpatch.patching.fingerprints import Bodies
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
@@ -26,6 +27,8 @@ ANY_TORCH_FUNCTION = "torch.*"
 _MISSING = object()
 Calls = Callable[[Any, tuple[Any, ...], dict[str, Any]], bool]
 Accepts = Callable[[torch.nn.Module, Settings], "str | None"]
+# Functions that make a complex tensor out of real ones.
+_COMPLEX = frozenset(("view_as_complex", "complex", "polar", "cfloat", "cdouble"))
 _requirement = functools.lru_cache(maxsize=512)(Requirement)  # parsed once, not for every plan
 
 
@@ -139,6 +142,9 @@ class When:
     calls: for functions: called with (function, args, kwargs) of a call as it was written, returns whether the stand-in
         takes it over. With the target "torch.*" it is asked about every function of torch. Patches without `calls` are
         asked first.
+    plain: for functions: whether it has to do with plain calls, those of real tensors with axes and of numbers. With
+        False it is asked where a size, a tensor of shape (), a string or what is complex is given, or where the
+        function makes a complex tensor.
     accepts: for classes: called with (module, settings), returns None, or why the module is not patched.
     bodies: for classes that the stand-in was written for: fingerprints (`onnxpatch.KnownBody`) by method name. A target
         whose methods have another source is not patched, and the plan says so. A copy of the class elsewhere, with all
@@ -156,6 +162,18 @@ class When:
     subclasses: bool = False
     by_name: bool = False
     opset: tuple[int | None, int | None] = field(default=(None, None), repr=False)  # goes with `patch(opset=)`
+    plain: bool = True
+
+    @property
+    def chooses(self) -> bool:
+        """Whether calls of one function may go to it or not."""
+        return self.calls is not None or not self.plain
+
+    def takes(self, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+        """Whether a call of a function goes to it. Call it with function modes off."""
+        if not self.plain and _is_plain(function, args, kwargs):
+            return False
+        return self.calls is None or self.calls(function, args, kwargs)
 
     def refusal(self, settings: Settings) -> str | None:
         """The reason why the patch does not apply under `settings`, as the plan shows it; None if it applies."""
@@ -186,3 +204,15 @@ class When:
         if highest is not None and settings.opset > highest:
             return f"works up to opset {highest}, not {settings.opset}"
         return None
+
+
+def _is_plain(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    return function_name(function) not in _COMPLEX and all(map(_is_plain_value, (*args, *kwargs.values())))
+
+
+def _is_plain_value(value: object) -> bool:
+    if isinstance(value, torch.Tensor):
+        return value.dim() > 0 and not value.is_complex()
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain_value, value))
+    return value is None or type(value) in (bool, int, float)

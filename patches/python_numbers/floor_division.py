@@ -41,12 +41,9 @@ def _rows() -> list[tuple[Tensor]]:
     return [(torch.randn(b, n),) for b, n in ((2, 5), (3, 9), (1, 4))]
 
 
-_DIVISIONS = (torch.floor_divide, Tensor.floor_divide, Tensor.__floordiv__, Tensor.__rfloordiv__)
-
-
 def _may_be_negative(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a quotient may be negative. For a size that is never negative, both roundings agree."""
-    if function not in _DIVISIONS or len(args) < 2:
+    if len(args) < 2:
         return False
     if exporting() == "dynamo":  # it rounds whole numbers down by itself
         fraction = any(map(_fractional, args))
@@ -57,7 +54,9 @@ def _may_be_negative(function: object, args: tuple[object, ...], kwargs: dict[st
 
 
 @op(
-    "torch.*",
+    "floor_divide",
+    "Tensor.__floordiv__",
+    "Tensor.__rfloordiv__",
     name="floor-division",
     why="x // 2 of negative numbers, and -(-n // 2), are rounded towards zero in the graph; "
     "6 // 0.1 is 60 there, and 59 in eager",

@@ -54,6 +54,7 @@ def between(function: object, args: tuple[object, ...], kwargs: dict[str, object
     link="https://github.com/pytorch/pytorch/issues/153115",
     exporters=("dynamo",),
     calls=between,
+    plain=False,
     # Ratios above 1 and below.
     tries=lambda b, h, w: torch.rand(b, h, w),
     sizes=((2, 4, 6), (3, 7, 5), (1, 2, 9)),
@@ -152,6 +153,7 @@ def _widened(function: object, args: tuple[object, ...], kwargs: dict[str, objec
     link="https://github.com/pytorch/pytorch/issues/74459",
     exporters=("trace",),
     calls=_widened,
+    plain=False,
     tries=lambda n: (torch.randn(n, 3), torch.arange(1, n)),
     sizes=(4, 7, 2),
     case=_Means,
@@ -209,6 +211,7 @@ def _is_size(value: object) -> bool:
     link="https://github.com/pytorch/pytorch/issues/47887",
     exporters=("trace",),
     calls=_of_sizes,
+    plain=False,
     tries=lambda b, h, w: torch.randn(b, 8, h, w),
     sizes=((2, 6, 4), (1, 10, 2), (3, 2, 12)),
     case=_channels,

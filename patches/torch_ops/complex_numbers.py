@@ -238,6 +238,7 @@ class _Rotary(torch.nn.Module):
     link="https://github.com/facebookresearch/sam2/issues/186",
     # Any function of torch may get a complex tensor, so all of them are targets and this picks the calls.
     calls=touches_complex,
+    plain=False,
     tries=lambda b, n: torch.randn(b, n, 3, 8),
     sizes=((2, 6), (1, 11), (3, 4)),
     case=_Rotary,

@@ -25,6 +25,7 @@ _row = functools.partial(
     link="https://arxiv.org/abs/1912.04958",
     tries=lambda b, h, w: (torch.randn(b, 4, h, w), torch.randn(b, 5, 4)),
     sizes=((2, 6, 7), (3, 5, 9), (1, 4, 4)),
+    plain=False,
 )
 
 

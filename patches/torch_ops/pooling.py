@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from onnxpatch import Proof, exporting, op, untraced
+from onnxpatch import Proof, op, untraced
 from onnxpatch.formulas.proof_cases import computing, maps
 from onnxpatch.formulas.symbolic import function_name, symbolic
 from onnxpatch.formulas.windows import on_each_axis
@@ -132,8 +132,7 @@ class _Alone(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         pooled = [pool(x).mean() for pool in self.pools]
         rows = functional.max_pool1d(x[0], 2), functional.avg_pool1d(x[0], 3), functional.adaptive_avg_pool1d(x[0], 1)
-        others = functional.lp_pool3d(x[None], 2, 2), functional.unfold(x, 2)
-        return (*pooled, *rows, functional.pad(x[0], (1, 1), mode="circular"), *others)
+        return (*pooled, *rows, functional.lp_pool3d(x[None], 2, 2))
 
 
 _AXES = {
@@ -141,38 +140,54 @@ _AXES = {
     "lp_pool1d": 1, "lp_pool2d": 2, "lp_pool3d": 3,
     "adaptive_avg_pool1d": 1, "adaptive_avg_pool2d": 2, "adaptive_avg_pool3d": 3,
     "max_pool1d_with_indices": 1, "max_pool2d_with_indices": 2, "max_pool3d_with_indices": 3,
-    "pixel_shuffle": 2, "pixel_unshuffle": 2, "unfold": 2, "fold": 1,
+    "pixel_shuffle": 2, "pixel_unshuffle": 2, "fold": 1,
 }  # fmt: skip
-_WITH_A_BATCH = (
-    "max_pool1d", "max_pool2d", "max_pool3d", "nn.functional.avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d",
-    "lp_pool2d", "lp_pool3d", "nn.functional.adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
-    "nn.functional.max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices", "pixel_shuffle",
-    "pixel_unshuffle", "nn.functional.unfold", "fold", "pad",
-)  # fmt: skip
-
-
-@op(
-    *_WITH_A_BATCH,
-    name="without-batch",
-    why="Input tensor must have at least 3 dimensions: a pool of a sequence without a batch axis",
-    reason="only support 4d|incorrect number of values",
+_row = functools.partial(
+    op,
     link="https://github.com/pytorch/pytorch/issues/60585",
     tries=lambda height, width: torch.randn(4, height, width),
     sizes=((8, 9), (11, 6), (5, 14)),
+)
+
+
+@_row(
+    "max_pool1d", "max_pool2d", "max_pool3d", "nn.functional.avg_pool1d", "avg_pool2d", "avg_pool3d", "lp_pool1d",
+    "lp_pool2d", "lp_pool3d", "nn.functional.adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d",
+    "nn.functional.max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices", "pixel_shuffle",
+    "pixel_unshuffle", "fold",
+    name="without-batch",
+    why="Input tensor must have at least 3 dimensions: a pool of a sequence without a batch axis",
+    reason="only support 4d|incorrect number of values",
+    exporters=("trace",),
     case=_Alone,
     beside=("adaptive-average-pooling", "max-pooling-of-sequences"),
     unchanged=lambda x: functional.max_pool2d(x[None], 2),
-)
+)  # fmt: skip
 def without_batch(original: Callable[..., Any], input: Tensor, *args: Any, **kwargs: Any) -> Any:
     """The same of a batch of one."""
     name = function_name(original)
+    return _alone(name, input, args, kwargs) if input.dim() == _AXES[name] + 1 else NotImplemented
+
+
+@_row(
+    "nn.functional.unfold",
+    "pad",
+    name="windows-without-batch",
+    why="Pads has incorrect number of values: circular padding of a sequence without a batch axis; windows of an image",
+    reason="incorrect number of values",
+    case=lambda x: (functional.pad(x[0], (1, 1), mode="circular"), functional.unfold(x, 2)),
+    unchanged=lambda x: functional.unfold(x[None], 2),
+)
+def windows_without_batch(original: Callable[..., Any], input: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The same of a batch of one."""
+    name, axes = function_name(original), 2
     if name == "pad":
         given = {**dict(zip(("pad", "mode"), args, strict=False)), **kwargs}
-        axes = len(given["pad"]) // 2 if given.get("mode") == "circular" else None
-    else:
-        axes = _AXES[name] if exporting() == "trace" or name == "unfold" else None
-    if axes is None or input.dim() != axes + 1:
-        return NotImplemented
+        axes = len(given["pad"]) // 2 if given.get("mode") == "circular" else -1
+    return _alone(name, input, args, kwargs) if input.dim() == axes + 1 else NotImplemented
+
+
+def _alone(name: str, input: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     # By its public name, so that other patches act on it.
     found = getattr(functional if hasattr(functional, name) else torch, name)(input[None], *args, **kwargs)
     return tuple(one[0] for one in found) if isinstance(found, tuple) else found[0]

@@ -26,6 +26,7 @@ _row = functools.partial(
     link="https://github.com/VainF/pytorch-msssim/blob/master/pytorch_msssim/ssim.py",
     tries=lambda h, w: torch.randn(2, 4, h, w),
     sizes=((8, 9), (7, 6), (12, 5)),
+    plain=False,
 )
 
 
@@ -161,6 +162,7 @@ _of_whole_axes = functools.partial(
     link="https://github.com/pytorch/pytorch/issues/47887",
     tries=lambda b, h, w: torch.randn(b, 3, h, w),
     sizes=((2, 8, 6), (1, 5, 9), (3, 2, 1)),
+    plain=False,
 )
 
 

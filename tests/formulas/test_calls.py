@@ -134,6 +134,10 @@ def test_every_name_of_every_target_reaches_the_stand_in_or_declines(patch):
         _reaches_or_declines(patch, path, function)
 
 
+def _reached(patch, key, args, kwargs):
+    return call_of(patch.stand_in, key, args, kwargs, takes_original=patch.takes_original)
+
+
 def _reaches_or_declines(patch, path, function):
     key = None if patch.when.by_name else torch_function_key(function)
     key = function if key is None else key
@@ -146,15 +150,15 @@ def _reaches_or_declines(patch, path, function):
             first = [_dummy(p) for p in chosen if p.kind is p.POSITIONAL_ONLY]
             placed = [_dummy(p) for p in chosen if p.kind is not p.KEYWORD_ONLY]
             rest = {p.name: _dummy(p) for p in chosen if p.kind is p.KEYWORD_ONLY}
-            calls = [call_of(patch.stand_in, key, tuple(first), by_name)]
+            calls = [_reached(patch, key, tuple(first), by_name)]
             if chosen == usual[: len(chosen)]:
-                calls.append(call_of(patch.stand_in, key, tuple(placed), rest))
+                calls.append(_reached(patch, key, tuple(placed), rest))
             assert calls[0] is None or calls[-1] is not None or chosen != usual[: len(chosen)]
             for call in calls:
                 if call is not None:
                     reached += 1
-                    inspect.signature(patch.stand_in).bind(key, *call[0], **call[1])
+                    inspect.signature(patch.stand_in).bind(*[key][: patch.takes_original], *call[0], **call[1])
         starred = next((p for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
         for count in (1, 2, 3) if starred is not None and not usual else ():
-            reached += call_of(patch.stand_in, key, (_dummy(starred),) * count, {}) is not None
+            reached += _reached(patch, key, (_dummy(starred),) * count, {}) is not None
     assert reached or not signatures.signatures(key), f"no call of {path} reaches {patch.name}"
