@@ -22,7 +22,7 @@ from onnxpatch.diagnosis.trial import Subject
 from onnxpatch.errors import InputError, ScriptedModelError
 from onnxpatch.exporters.artifact import write_text
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
-from onnxpatch.inputs.given_model import as_module
+from onnxpatch.inputs.modules import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_real
 from onnxpatch.messages.text import progress_writer
 from onnxpatch.onnxfile.metadata import versions

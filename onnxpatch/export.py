@@ -19,8 +19,7 @@ from onnxpatch.attempts.one_attempt import ExportContext, Proven
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import OutFile
 from onnxpatch.exporters.request import ExportRequest, OpsetNotWritten, requested_exporters, split_options
-from onnxpatch.inputs.given_model import as_module
-from onnxpatch.inputs.modules import weights_brought
+from onnxpatch.inputs.modules import as_module, weights_brought
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, refuse_training
 from onnxpatch.messages.text import progress_writer
 from onnxpatch.onnxfile.mapped_weights import bytes_beside

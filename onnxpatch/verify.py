@@ -14,8 +14,8 @@ from onnxpatch.errors import InputError, RunError
 from onnxpatch.exporters.dynamo import capture
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
-from onnxpatch.inputs.given_model import as_module
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.inputs.modules import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
 from onnxpatch.messages.text import progress_writer
 from onnxpatch.onnxfile import metadata

@@ -13,14 +13,14 @@ import pytest
 ROOT = Path(__file__).parent.parent
 CODE = """
 import numpy, onnxpatch
-from onnxpatch.onnxfile.runtimes.reference import RUNTIME
+from onnxpatch.onnxfile.runtimes.interface import REFERENCE
 
 @onnxpatch.patch("acme_kit.Doubling", why="a test", name="acme-doubling")
 class Doubled:
     def forward(self, x):
         return x + x
 
-class AcmeRuntime(type(RUNTIME)):
+class AcmeRuntime(type(REFERENCE)):
     name = "acme"
     distribution = "acme-kit"
 """

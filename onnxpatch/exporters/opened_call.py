@@ -85,6 +85,9 @@ class OutputLayout:
         given: the user's names, for the first outputs; used: names that are taken already.
         """
         tree = copy.deepcopy(self.tree)
+        name = next(iter(given), tree.get("hint", "output"))
+        if tree["kind"] == "tensor" and name not in used:  # one tensor
+            return {"kind": "tensor", "name": name}, [name]
         return tree, output_structure.name_leaves(tree, given, used)
 
 
@@ -146,7 +149,7 @@ class _Walk:
             self.places.append(where)
             self.numbers |= {where} if differs else set()
             self.plain |= differs
-            return {"kind": "tensor", "hint": name_hint(labels)}
+            return {"kind": "tensor", "hint": name_hint(labels) if labels else "output"}
         inside: Mapping[Hashable, object] = parts(first)
         if not inside and not isinstance(first, dict | tuple | list):
             self.plain |= first is not None

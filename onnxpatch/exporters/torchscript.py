@@ -29,8 +29,8 @@ from onnxpatch._torch.script_tracing import numbers_negated, traced, weights_lef
 from onnxpatch.exporters.opened_call import OutputLayout, opened_call
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
-from onnxpatch.inputs.given_model import is_program
 from onnxpatch.inputs.leaves import signature
+from onnxpatch.inputs.modules import is_program
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.mapped_weights import LARGE, MOST_IN_ONE_FILE, SMALL, take_in

@@ -1,4 +1,4 @@
-"""Turns what callers pass as a model (a captured program, a function, a method, a wrapper) into the module to export.
+"""Makes a module of what callers pass as a model: a captured program, a function, a method (`modules.as_module` asks).
 Finds the example that a model declares itself, for calls without arguments.
 
 An example is looked for in this order: `torch.onnx.ExportableModule` (its `example_arguments()`), then `example_inputs`
@@ -23,53 +23,19 @@ from onnxpatch._torch import pytree
 from onnxpatch.inputs.dynamic_shapes import ShapesSpec
 from onnxpatch.inputs.leaves import ExampleArgs, Kwargs, signature
 
-_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
-
-
-def as_module(model: object) -> Any:
-    """The module to export for `model`; what has none comes back as it is.
-
-    A torch.export.ExportedProgram: a module that calls it, and declares its example and dynamic sizes. A torch.fx
-    graph, such as a program's `module()`: a module that calls it, since torch.export would run its nodes past all
-    patches. DataParallel and DistributedDataParallel: the module in them. A function, a method, a functools.partial or
-    an object with __call__: a module that calls it, with the modules that it reaches as its parts, so that their
-    patches apply.
-    """
-    if isinstance(model, torch.export.ExportedProgram):
-        return _of_program(model)
-    while isinstance(model, _WRAPPERS):
-        model = model.module
-    if is_program(model):
-        return _around(model)
-    if isinstance(model, nn.Module | type) or not _in_python(model):
-        return model
-    return _calling(model)
-
-
-def is_program(module: object) -> bool:
-    """Whether a module runs a torch.fx graph."""
-    # A scripted one without a forward, such as a list, raises RuntimeError where its graph is asked for.
-    if isinstance(module, torch.jit.ScriptModule) or not isinstance(module, nn.Module):
-        return False
-    return isinstance(getattr(module, "graph", None), torch.fx.Graph)
-
-
-def _in_python(value: object) -> bool:
-    """Whether it is a function that Python code defines, or an object whose class defines __call__ in Python."""
-    return isinstance(value, _FUNCTIONS) or isinstance(vars(type(value)).get("__call__"), types.FunctionType)
+FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
 # ------------------------------------------------------------------ captured programs
-def _of_program(program: Any) -> nn.Module:
-    module: Any = _around(program.module())
+def of_program(program: Any) -> nn.Module:
+    module: Any = around(program.module())
     args, kwargs = program.example_inputs or ((), {})
     module.example_arguments = lambda: (args, kwargs)
     module.dynamic_shapes = lambda: _program_shapes(program)
     return module
 
 
-def _around(graph: Any) -> _Called:
+def around(graph: Any) -> _Called:
     taken = inspect.signature(getattr(graph, "_orig_mod", graph).forward)
     spec = getattr(graph, "_in_spec", None)
     keywords = pytree.tree_unflatten([None] * spec.num_leaves, spec)[1] if spec is not None else {}
@@ -104,7 +70,7 @@ class _Called(nn.Module):
             self.add_module(name, part)
 
 
-def _calling(function: Any) -> _Called:
+def calling(function: Any) -> _Called:
     return _called(function, _by_attribute(function), _parts(function))
 
 

@@ -1,4 +1,6 @@
-"""The modules of a model: each once; which would compute something else in eval; which have their weights elsewhere."""
+"""The module of what a caller gives as a model (`as_module`); the modules in it, each once; which would compute
+something else in eval; which have their weights elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,46 @@ import torch
 from torch import fx, nn
 
 from onnxpatch.errors import InputError
+from onnxpatch.inputs.given_model import FUNCTIONS, around, calling, of_program
 
 # nn.Module.__init__ puts these first in __dict__; the user's attributes follow.
 _OWN = tuple(vars(torch.nn.Module()))
 _CONTAINERS = (list, tuple, dict)
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 Found = tuple[str, torch.nn.Module]
+
+
+def as_module(model: object) -> Any:
+    """The module to export for `model`; what has none comes back as it is.
+
+    A torch.export.ExportedProgram: a module that calls it, and declares its example and dynamic sizes. A torch.fx
+    graph, such as a program's `module()`: a module that calls it, since torch.export would run its nodes past all
+    patches. DataParallel and DistributedDataParallel: the module in them. A function, a method, a functools.partial or
+    an object with __call__: a module that calls it, with the modules that it reaches as its parts, so that their
+    patches apply.
+    """
+    if isinstance(model, torch.export.ExportedProgram):
+        return of_program(model)
+    while isinstance(model, _WRAPPERS):
+        model = model.module
+    if is_program(model):
+        return around(model)
+    if isinstance(model, nn.Module | type) or not _in_python(model):
+        return model
+    return calling(model)
+
+
+def is_program(module: object) -> bool:
+    """Whether a module runs a torch.fx graph."""
+    # A scripted one without a forward, such as a list, raises RuntimeError where its graph is asked for.
+    if isinstance(module, torch.jit.ScriptModule) or not isinstance(module, nn.Module):
+        return False
+    return isinstance(getattr(module, "graph", None), torch.fx.Graph)
+
+
+def _in_python(value: object) -> bool:
+    """Whether it is a function that Python code defines, or an object whose class defines __call__ in Python."""
+    return isinstance(value, FUNCTIONS) or isinstance(vars(type(value)).get("__call__"), types.FunctionType)
 
 
 def modules(model: torch.nn.Module) -> Iterator[Found]:

@@ -27,9 +27,10 @@ from onnxpatch.errors import InputError, RunError
 from onnxpatch.onnxfile.graph import has_text_names
 from onnxpatch.onnxfile.limits import addresses_limited
 from onnxpatch.onnxfile.mapped_weights import is_large, without_weights
-from onnxpatch.onnxfile.runtimes import onnxruntime, openvino, reference, tensorrt
+from onnxpatch.onnxfile.runtimes import onnxruntime, openvino, tensorrt
 from onnxpatch.onnxfile.runtimes.interface import (
     DEFAULT_SECONDS,
+    REFERENCE,
     Array,
     LoadedGraph,
     Output,
@@ -40,7 +41,7 @@ from onnxpatch.onnxfile.runtimes.interface import (
 )
 
 ENTRY_POINTS = "onnxpatch.runtimes"
-OWN: tuple[Runtime, ...] = tuple(one.RUNTIME for one in (onnxruntime, openvino, reference, tensorrt))
+OWN: tuple[Runtime, ...] = (onnxruntime.RUNTIME, openvino.RUNTIME, REFERENCE, tensorrt.RUNTIME)
 
 
 # Once: importing what an entry point names may take seconds.

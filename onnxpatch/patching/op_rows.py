@@ -22,7 +22,7 @@ import torch
 
 from onnxpatch.formulas.proof_cases import computing
 from onnxpatch.patching.proof import Args, Proof
-from onnxpatch.patching.registry import REGISTRY, Patch, Registry
+from onnxpatch.patching.registry import REGISTRY, Patch, Registry, check_targets
 from onnxpatch.patching.when import Calls, When
 from onnxpatch.settings import Exporter
 
@@ -136,20 +136,26 @@ def op(
         )  # fmt: skip
     shown = name or names[0].rpartition(".")[2].replace("_", "-")
     when = When(exporters, requires, calls, plain=plain)
+    check_targets(targets, when)
 
     def declared(function: Function) -> Function:
-        takes_original = next(iter(inspect.signature(function).parameters), None) == "original"
-        if function.__name__ == "<lambda>":
-            function.__name__ = shown
-        registry.register(
-            Patch(shown, targets, function, known.why, link or known.link or None, when, proof,
-                  takes_original=takes_original)
+        _name(function, shown)
+        row = Patch(
+            shown, targets, function, known.why, link or known.link or None, when, proof,
+            takes_original=next(iter(inspect.signature(function).parameters), None) == "original",
         )  # fmt: skip
+        registry.register(row)
         return function
 
     if to is not None:
         declared(to)
     return declared
+
+
+def _name(function: Any, shown: str) -> None:
+    """Call a lambda by the name of its patch."""
+    if function.__name__ == "<lambda>":
+        function.__name__ = shown
 
 
 def _failing(

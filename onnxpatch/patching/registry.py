@@ -50,14 +50,6 @@ class Patch:
     replaces: bool = False
     takes_original: bool = True
 
-    def __post_init__(self) -> None:
-        """Raises TypeError for a target that is not a dotted path, and for "torch.*" without `calls`."""
-        for target in self.targets:
-            if not isinstance(target, str) or "." not in target:
-                raise TypeError(f"patch target {target!r} is not a dotted path such as 'package.module.Class'")
-        if ANY_TORCH_FUNCTION in self.targets and self.when.calls is None:
-            raise TypeError("the target 'torch.*' goes with when=When(calls=...), which says what of it is meant")
-
     @functools.cached_property
     def kind(self) -> Kind:
         """class: a mixin in front of the module's class; function: called in its place; replacement: a new module."""
@@ -212,6 +204,7 @@ def patch(
     Raises TypeError for a target that is not a dotted path, DuplicatePatchError for a name that is taken.
     """
     when, replaces = joined(when, deprecated)
+    check_targets(targets, when)
     if not targets:
         raise TypeError("a patch needs at least one target, a dotted path such as 'package.module.Class'")
 
@@ -222,6 +215,15 @@ def patch(
         return stand_in
 
     return declare
+
+
+def check_targets(targets: tuple[str, ...], when: When) -> None:
+    """Raises TypeError for a target that is not a dotted path, and for "torch.*" without `calls`."""
+    for target in targets:
+        if not isinstance(target, str) or "." not in target:
+            raise TypeError(f"patch target {target!r} is not a dotted path such as 'package.module.Class'")
+    if ANY_TORCH_FUNCTION in targets and when.calls is None:
+        raise TypeError("the target 'torch.*' goes with when=When(calls=...), which says what of it is meant")
 
 
 def joined(when: When | None, given: Mapping[str, Any]) -> tuple[When, bool]:

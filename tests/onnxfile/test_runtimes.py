@@ -17,8 +17,8 @@ from torch import nn
 import onnxpatch
 from onnxpatch.onnxfile import runtime
 from onnxpatch.onnxfile.runtime import Graph
-from onnxpatch.onnxfile.runtimes import openvino_child, reference
-from onnxpatch.onnxfile.runtimes.interface import Runtime
+from onnxpatch.onnxfile.runtimes import openvino_child
+from onnxpatch.onnxfile.runtimes.interface import REFERENCE, Runtime
 from tests.onnxfile.hostile import endless
 
 pytestmark = pytest.mark.exports
@@ -67,7 +67,7 @@ def test_several_runtimes_each_have_their_checks(file: Path) -> None:
     assert stages.count("onnxruntime") == stages.count("reference") == len(stages) / 2 > 1
 
 
-class Lying(type(reference.RUNTIME)):
+class Lying(type(REFERENCE)):
     name = "lying"
 
     def load(self, model, providers):

@@ -1,5 +1,7 @@
 """`Runtime`: what a program that runs ONNX files offers, so that graphs can be compared with eager in it.
 
+The plainest is here: onnx.reference, ONNX in NumPy. It is slow, and there wherever onnx is.
+
 Also the arrays that runtimes take and give, and the limit on how long one run may take. NumPy has no bfloat16, and
 onnxruntime's Python API takes and gives NumPy arrays only. `OrtValue` is the way around: an input is made from the 16
 bits of each number as uint16 with the ONNX type stated beside them, and an output is read from its memory. To the
@@ -19,8 +21,10 @@ import numpy.typing as npt
 import torch
 
 from onnxpatch.errors import InputError, RunError
+from onnxpatch.onnxfile.limits import TimeLimit, limited
 
 if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
     from onnxruntime import OrtValue
 
 Array: TypeAlias = npt.NDArray[np.generic]  # of any dtype
@@ -133,3 +137,48 @@ def value_of(value: OrtValue) -> Output:
     # .numpy() raises for bfloat16. The memory is the OrtValue's: it is cloned before the OrtValue goes.
     memory = (ctypes.c_int16 * count).from_address(value.data_ptr())
     return torch.frombuffer(memory, dtype=torch.int16).clone().view(torch.bfloat16).reshape(shape)
+
+
+# ------------------------------------------------------------------ onnx.reference
+class _OnnxReference(Runtime):
+    """onnx.reference.ReferenceEvaluator."""
+
+    name = "reference"
+    distribution = "onnx"
+
+    def available(self) -> bool:
+        return True
+
+    def load(self, model: str | bytes, providers: Sequence[Provider] | None) -> LoadedGraph:
+        from onnx.reference import ReferenceEvaluator
+
+        return _InReference(ReferenceEvaluator(model))
+
+
+class _InReference:
+    """Its runs are interrupted by an alarm at their limit, which works in the main thread only."""
+
+    def __init__(self, evaluator: ReferenceEvaluator) -> None:
+        self._evaluator = evaluator
+        types = zip(evaluator.input_names, evaluator.input_types, strict=True)
+        self._bfloat16 = {name for name, type_ in types if type_.tensor_type.elem_type == BFLOAT16}
+
+    def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], seconds: float | None) -> list[Output]:
+        values = {name: _to_bfloat16(a) if name in self._bfloat16 else a for name, a in feed.items()}
+        try:
+            with limited(seconds):
+                return list(self._evaluator.run(names, values))
+        except TimeLimit:
+            raise stopped(seconds) from None
+        except Exception as error:
+            raise RunError(f"{type(error).__name__}: {' '.join(str(error)[:10_000].split())[:500]}") from error
+
+
+def _to_bfloat16(array: Array) -> Array:
+    """The float32 that stands for bfloat16, as the ml_dtypes.bfloat16 that onnx.reference takes."""
+    import onnx
+
+    return array.astype(onnx.helper.tensor_dtype_to_np_dtype(BFLOAT16))
+
+
+REFERENCE = _OnnxReference()
