@@ -170,8 +170,11 @@ class _Printer(LambdaPrinter):
         return f"{type(expr).__name__}({', '.join(self._print(argument) for argument in expr.args)})"
 
 
-def compiled_condition(condition: object, symbols: Sequence[object]) -> Callable[..., bool | None]:
-    """A Python function of the symbols' values, in order: whether a sympy condition holds, None if that is not known.
+def compiled_condition(
+    condition: object, symbols: Sequence[object]
+) -> Callable[[Iterable[Sequence[int]]], list[bool | None]]:
+    """A Python function of the symbols' values, in order, at several points: whether a sympy condition holds at each,
+    None where that is not known.
 
     Compiled, since thousands of sizes are tried, and sympy's substitution takes a millisecond for each. A condition may
     divide by zero, or have a function of torch that is not in the table (NameError) or takes more than numbers
@@ -186,7 +189,7 @@ def compiled_condition(condition: object, symbols: Sequence[object]) -> Callable
         except (ArithmeticError, ValueError, NameError, TypeError):
             return None
 
-    return holds
+    return lambda points: [holds(*values) for values in points]
 
 
 def size_conditions(exported: object) -> tuple[dict[tuple[int, int], Any], list[tuple[Any, str]]]:

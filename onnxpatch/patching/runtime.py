@@ -49,7 +49,7 @@ from onnxpatch.patching.code_places import ask_for_types, defining_modules
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.registry import Patch
-from onnxpatch.patching.when import ANY_TORCH_FUNCTION
+from onnxpatch.patching.when import ANY_TORCH_FUNCTION, is_plain
 from onnxpatch.process import undone
 from onnxpatch.settings import Settings, put_in_force
 
@@ -92,7 +92,7 @@ class _Dispatcher:
     def add(self, patches: Iterable[tuple[Patch, Collection[object]]]) -> None:
         """Add patches, each with the functions that it names; none for one that chooses among all (`calls`)."""
         for patch, functions in sorted(patches, key=lambda entry: entry[0].rank):
-            by_function = self._choosing if patch.when.chooses else self._named
+            by_function = self._choosing if patch.when.calls or not patch.when.plain else self._named
             for function in functions:
                 by_function.setdefault(function, []).append(patch)
             if patch.when.calls and not functions:
@@ -107,7 +107,7 @@ class _Dispatcher:
         """The patches of one torch call, by rank. Call it with function modes off: `calls` may call torch itself."""
         # This runs for every torch call of the model: most have no patch, and cost two look-ups and the conditions.
         named = self.named(function, args, kwargs)
-        by_call = [patch for patch in self._by_call if patch.when.takes(function, args, kwargs)]
+        by_call = _taking(self._by_call, function, args, kwargs)
         return sorted([*named, *by_call], key=_RANK) if by_call else named
 
     def named(self, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
@@ -115,8 +115,7 @@ class _Dispatcher:
         named, choosing = self._named.get(function, []), self._choosing.get(function)
         if choosing is None:
             return named
-        chosen = [patch for patch in choosing if patch.when.takes(function, args, kwargs)]
-        return sorted([*named, *chosen], key=_RANK)
+        return sorted([*named, *_taking(choosing, function, args, kwargs)], key=_RANK)
 
     def answer(
         self, patches: list[Patch], function: object, args: tuple[object, ...], kwargs: dict[str, object]
@@ -137,6 +136,13 @@ class _Dispatcher:
                 self.hits[patch.name] += 1
                 return found
         return NotImplemented
+
+
+def _taking(patches: list[Patch], function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
+    """Those of `patches` whose conditions on the call hold."""
+    plain = bool(patches) and is_plain(function, args, kwargs)
+    asked = [patch for patch in patches if patch.when.plain or not plain]
+    return [patch for patch in asked if patch.when.calls is None or patch.when.calls(function, args, kwargs)]
 
 
 def _after_running(patches: list[Patch], function: object) -> list[Patch]:

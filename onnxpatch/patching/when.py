@@ -164,17 +164,6 @@ class When:
     opset: tuple[int | None, int | None] = field(default=(None, None), repr=False)  # goes with `patch(opset=)`
     plain: bool = True
 
-    @property
-    def chooses(self) -> bool:
-        """Whether calls of one function may go to it or not."""
-        return self.calls is not None or not self.plain
-
-    def takes(self, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-        """Whether a call of a function goes to it. Call it with function modes off."""
-        if not self.plain and _is_plain(function, args, kwargs):
-            return False
-        return self.calls is None or self.calls(function, args, kwargs)
-
     def refusal(self, settings: Settings) -> str | None:
         """The reason why the patch does not apply under `settings`, as the plan shows it; None if it applies."""
         return self._version_refusal() or self._exporter_refusal(settings) or self._opset_refusal(settings)
@@ -206,8 +195,9 @@ class When:
         return None
 
 
-def _is_plain(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
-    return function_name(function) not in _COMPLEX and all(map(_is_plain_value, (*args, *kwargs.values())))
+def is_plain(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    """Whether a call is plain, as `When.plain` says. Call it with function modes off."""
+    return all(map(_is_plain_value, (*args, *kwargs.values()))) and function_name(function) not in _COMPLEX
 
 
 def _is_plain_value(value: object) -> bool:

@@ -12,7 +12,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,11 +46,11 @@ class _Guard:
         """Whether the condition is true at these sizes; None if it cannot be evaluated."""
         if not sizes.keys() >= set(self.dimensions):
             return None
-        return self.holds_at(*(sizes[name] for name in self.dimensions))
+        return self.holds_at([[sizes[name] for name in self.dimensions]])[0]
 
     @functools.cached_property
-    def holds_at(self) -> Callable[..., bool | None]:
-        """The same as a compiled function of the sizes of `dimensions`, in their order."""
+    def holds_at(self) -> Callable[[Iterable[Sequence[int]]], list[bool | None]]:
+        """The same as a compiled function of points, each the sizes of `dimensions` in their order."""
         return compiled_condition(self.condition, [symbol for symbol, _ in self.symbols])
 
 
@@ -126,10 +126,11 @@ def _breaking(guard: _Guard, search: Oracle) -> Iterator[Probe]:
     # Evaluating a guard is cheap, running eager is not: filter the grid by the guard first, then ask for few sizes.
     example = {dim.name: dim.size for dim in search.dims}
     grids = [_around(dim, search)[: _WIDTH[len(mine)]] for dim in mine]
+    points = list(itertools.product(*grids))
     broken = [
         {**example, **dict(zip(guard.dimensions, sizes, strict=True))}
-        for sizes in itertools.product(*grids)
-        if guard.holds_at(*sizes) is False
+        for sizes, holds in zip(points, guard.holds_at(points), strict=True)
+        if holds is False
     ]
     for wish in sorted(broken, key=lambda w: _far(w, example))[:_TRIES]:
         probe = search.at(wish, kind="guard", far=True)

@@ -208,12 +208,12 @@ def _symbols(trial: Trial, probe: Probe, subject: Subject) -> dict[str, int]:
 def _holds(condition: Condition, sizes: dict[str, int]) -> bool | None:
     """Whether a condition is true at sizes by symbol name; None where a symbol is not known."""
     compiled, names = _compiled(condition)
-    return compiled(*(sizes[name] for name in names)) if sizes.keys() >= set(names) else None
+    return compiled([[sizes[name] for name in names]])[0] if sizes.keys() >= set(names) else None
 
 
 # A condition is evaluated at every probe, in several places, and compiling it takes far longer.
 @functools.lru_cache(maxsize=4096)
-def _compiled(condition: Condition) -> tuple[Callable[..., bool | None], tuple[str, ...]]:
+def _compiled(condition: Condition) -> tuple[Callable[..., list[bool | None]], tuple[str, ...]]:
     symbols = sorted(getattr(condition, "free_symbols", ()), key=str)
     return compiled_condition(condition, symbols), tuple(map(str, symbols))
 
