@@ -206,21 +206,11 @@ def patch_model(
 
 
 def _planned(
-    model: torch.nn.Module,
-    *,
-    only: str | Iterable[str] | None,
-    exclude: str | Iterable[str] | None,
-    exporter: Exporter | None,
-    opset: int | None,
-    image_size: int | tuple[int, int] | None,
-    branches: bool,
-    registry: Registry,
-    example: tuple[tuple[Any, ...], dict[str, Any]] | None,
-    **options: Any,
+    model: torch.nn.Module, *, only: Any, exclude: Any, registry: Registry, example: Any, **named: Any
 ) -> Patched:
     """What `patch_model` returns, with nothing applied yet."""
-    settings = make_settings(exporter, opset, image_size, branches, **options)
-    return Patched(make_plan(model, only=only, exclude=exclude, registry=registry, settings=settings), example)
+    planned = make_plan(model, only=only, exclude=exclude, registry=registry, settings=make_settings(**named))
+    return Patched(planned, example)
 
 
 class patched:  # named like the function it stands for: `with onnxpatch.patched(model):`

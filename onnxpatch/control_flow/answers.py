@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -55,13 +55,7 @@ class _CaptureMode(TorchFunctionMode):
         super().__init__()
         self._capture = capture
 
-    def __torch_function__(
-        self,
-        function: Callable[..., object],
-        types: Collection[type],
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
+    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         if torch.compiler.is_dynamo_compiling():  # in a body of torch.cond, with which this method is compiled
             return function(*args, **kwargs)

@@ -13,8 +13,8 @@ values raises.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import torch
 
@@ -51,13 +51,7 @@ class _UndecidedAttribute:
     __lt__ = __le__ = __gt__ = __ge__ = __matmul__ = __rmatmul__ = __neg__ = __contains__ = __setitem__ = _raise
 
     @classmethod
-    def __torch_function__(
-        cls,
-        function: Callable[..., object],
-        types: Collection[type],
-        args: Sequence[object] = (),
-        kwargs: object = None,
-    ) -> NoReturn:
+    def __torch_function__(cls, function: Any, types: object, args: Any = (), kwargs: Any = None) -> NoReturn:
         for value in args:
             if isinstance(value, cls):
                 value._raise()

@@ -28,14 +28,14 @@ FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 # ------------------------------------------------------------------ captured programs
 def of_program(program: Any) -> nn.Module:
-    module: Any = around(program.module())
+    module: Any = around_program(program.module())
     args, kwargs = program.example_inputs or ((), {})
     module.example_arguments = lambda: (args, kwargs)
     module.dynamic_shapes = lambda: _program_shapes(program)
     return module
 
 
-def around(graph: Any) -> _Called:
+def around_program(graph: Any) -> _Called:
     taken = inspect.signature(getattr(graph, "_orig_mod", graph).forward)
     spec = getattr(graph, "_in_spec", None)
     keywords = pytree.tree_unflatten([None] * spec.num_leaves, spec)[1] if spec is not None else {}

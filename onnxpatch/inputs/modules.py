@@ -18,7 +18,7 @@ import torch
 from torch import fx, nn
 
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.given_model import FUNCTIONS, around, calling, of_program
+from onnxpatch.inputs.given_model import FUNCTIONS, around_program, calling, of_program
 
 # nn.Module.__init__ puts these first in __dict__; the user's attributes follow.
 _OWN = tuple(vars(torch.nn.Module()))
@@ -41,7 +41,7 @@ def as_module(model: object) -> Any:
     while isinstance(model, _WRAPPERS):
         model = model.module
     if is_program(model):
-        return around(model)
+        return around_program(model)
     if isinstance(model, nn.Module | type) or not _in_python(model):
         return model
     return calling(model)

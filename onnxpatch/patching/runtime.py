@@ -49,7 +49,7 @@ from onnxpatch.patching.code_places import ask_for_types, defining_modules
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.registry import Patch
-from onnxpatch.patching.when import ANY_TORCH_FUNCTION, is_plain
+from onnxpatch.patching.when import ANY_TORCH_FUNCTION, is_plain_call
 from onnxpatch.process import undone
 from onnxpatch.settings import Settings, put_in_force
 
@@ -140,7 +140,7 @@ class _Dispatcher:
 
 def _taking(patches: list[Patch], function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
     """Those of `patches` whose conditions on the call hold."""
-    plain = bool(patches) and is_plain(function, args, kwargs)
+    plain = bool(patches) and is_plain_call(function, args, kwargs)
     asked = [patch for patch in patches if patch.when.plain or not plain]
     return [patch for patch in asked if patch.when.calls is None or patch.when.calls(function, args, kwargs)]
 

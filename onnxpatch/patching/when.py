@@ -195,7 +195,7 @@ class When:
         return None
 
 
-def is_plain(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+def is_plain_call(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a call is plain, as `When.plain` says. Call it with function modes off."""
     return all(map(_is_plain_value, (*args, *kwargs.values()))) and function_name(function) not in _COMPLEX
 

@@ -16,8 +16,8 @@ Tensors that the body takes from around it (`outside`: weights, say) become furt
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -69,13 +69,7 @@ class _RecordingMode(TorchFunctionMode):
         super().__init__()
         self.calls: list[TorchCall] = []
 
-    def __torch_function__(
-        self,
-        function: Callable[..., object],
-        types: Collection[type],
-        args: tuple[object, ...] = (),
-        kwargs: dict[str, object] | None = None,
-    ) -> object:
+    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> object:
         kwargs = kwargs or {}
         if exporting() == "trace" and function in PLAIN:
             # The mode is off inside its own method; the plain steps are to be recorded too.
