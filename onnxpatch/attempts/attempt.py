@@ -18,7 +18,8 @@ class Attempt:
 
     branches: both sides of Python branches. plain: torch.onnx.export alone, no patch. exclude: names of patches left
     out, beside those that the caller left out. fixed: names of dimensions that keep the example's size. related:
-    dimensions that follow from others, declared `p+n` in place of a name.
+    dimensions that follow from others, declared `p+n` in place of a name. traced: (dimension, size) of the example that
+    the exporter sees in place of the caller's.
     """
 
     exporter: Exporter
@@ -28,6 +29,7 @@ class Attempt:
     exclude: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     related: tuple[SizeRelation, ...] = ()
+    traced: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def asked(cls, request: ExportRequest) -> Attempt:
@@ -77,7 +79,12 @@ class Attempt:
             parts.append(f"branches={self.branches}")
         parts += [f"{', '.join(self.fixed)} kept at the example's size"] if self.fixed else []
         parts += [one.words for one in self.related]
+        parts += [f"traced at {self._sizes}"] if self.traced else []
         return ", ".join(parts) or "as called"
+
+    @property
+    def _sizes(self) -> str:
+        return ", ".join(f"{name}={size}" for name, size in self.traced)
 
     def call(self, asked: ExportRequest, narrow: bool = False) -> str:
         """The shortest call of `export` that makes this attempt first; `...` stands for the caller's inputs.
@@ -101,7 +108,8 @@ class Attempt:
             words["branches"] = True
         if narrow:
             words["bounds"] = "narrow"
-        return f"onnxpatch.export({', '.join(['model', '...', *(f'{k}={v!r}' for k, v in words.items())])})"
+        made_by = f"onnxpatch.export({', '.join(['model', '...', *(f'{k}={v!r}' for k, v in words.items())])})"
+        return f"{made_by} with an example of {self._sizes}" if self.traced else made_by
 
 
 def _shortest(names: str | Iterable[str]) -> str | tuple[str, ...]:

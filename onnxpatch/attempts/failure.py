@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
 from typing import Literal
@@ -24,6 +24,7 @@ from onnxpatch.results.report import Report
 from onnxpatch.verification.reference import Reference
 
 _IN_TEXT = re.compile(r'File "([^"]+\.py)", line (\d+)')
+_IS_ONE = re.compile(r"Eq\(.*, 1\)").fullmatch  # a condition
 _LONGEST = 240  # characters of an error
 
 
@@ -35,7 +36,8 @@ class Failure:
     cut (it needed more than the processor time of a later attempt, or the first one more for expressions of sizes).
     error: one line. module, line: where, if known. patches: those that acted. at_fault: those that are known to have
     failed. branch: a Python branch or loop on data or a size may be the cause. on_data: torch refused a branch on data
-    in the model's own code. operator: the one that the exporter cannot translate.
+    in the model's own code. operator: the one that the exporter cannot translate. larger: sizes at which none inside
+    the model is 1, where the file is wrong since it took one that is 1 in the example for 1 always.
     """
 
     attempt: Attempt
@@ -48,6 +50,7 @@ class Failure:
     branch: bool = False
     on_data: bool = False
     operator: str = ""
+    larger: tuple[tuple[str, int], ...] = ()
     seconds: float = 0.0
 
 
@@ -125,7 +128,16 @@ def _of_wrong(
     by_size = kinds.LOOPS | {kinds.BRANCH_SIZE}
     branch = elsewhere and not isinstance(model, torch.jit.ScriptModule) and _decides(reference, by_size)
     source = next(_sources(report), "") if report is not None else ""
-    return Failure(attempt, "wrong", text[:_LONGEST], "", source, names, branch=branch, seconds=seconds)
+    larger = _largest(one.sizes for one in getattr(report, "guards", ()) if one.harmful and _IS_ONE(one.expression))
+    return Failure(attempt, "wrong", text[:_LONGEST], "", source, names, branch=branch, larger=larger, seconds=seconds)
+
+
+def _largest(sizes: Iterable[dict[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Of each dimension the largest."""
+    found: dict[str, int] = {}
+    for one in sizes:
+        found |= {name: max(size, found.get(name, 0)) for name, size in one.items()}
+    return tuple(found.items())
 
 
 def _sources(report: Report) -> Iterator[str]:

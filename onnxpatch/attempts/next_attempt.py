@@ -2,6 +2,7 @@
 
     1  as asked
     2  a stand-in raised the error, or a patch was found at fault:  without that patch
+       a size inside the model is 1 in the example:                 traced at larger ones
     3  torch alone:                                                 plain
     4  a Python branch or loop on data or a size failed:            branches=True (or False)
     5  exporter="auto":                                             the other exporter, in the same order
@@ -62,9 +63,7 @@ def next_attempt(
 def _ways(first: Attempt, failed: Sequence[Failure]) -> Iterator[Attempt]:
     """The attempts with one exporter that make sense after these failures, in order, including the failed ones."""
     yield first
-    for one in failed:
-        if one.at_fault and len(one.attempt.exclude) < _MOST_LEFT_OUT:
-            yield one.attempt.without(one.at_fault)
+    yield from _cured(failed)
     # The patches that were found at fault stay out of the other ways too.
     base = next((one.attempt for one in reversed(failed) if not one.attempt.plain), first)
     if not failed:
@@ -79,6 +78,15 @@ def _ways(first: Attempt, failed: Sequence[Failure]) -> Iterator[Attempt]:
         yield replace(base, branches=True)
         if any(one.patches for one in failed):
             yield first.as_plain()
+
+
+def _cured(failed: Sequence[Failure]) -> Iterator[Attempt]:
+    """Each failed attempt without what is known to be its cause."""
+    for one in failed:
+        if one.at_fault and len(one.attempt.exclude) < _MOST_LEFT_OUT:
+            yield one.attempt.without(one.at_fault)
+        if one.larger and not one.attempt.traced:
+            yield replace(one.attempt, traced=one.larger)
 
 
 def _plain_is_hopeless(failed: Sequence[Failure]) -> bool:

@@ -171,7 +171,7 @@ def _exported(attempt: Attempt, shared: ExportContext, path: Path, acting: _Acti
         return exported, time.perf_counter() - start
     branching = {"rewritten": True, "compared": shared.reference is not None} if attempt.branches else {}
     options = {**request.patching, **branching}
-    traced = _with_larger_example(request, shared.reference)
+    traced = _with_larger_example(request, shared.reference, dict(attempt.traced))
     args, kwargs = request.inputs.rebuild(request.inputs.values())
     with patched(
         request.model, exporter=request.exporter, opset=request.opset, example=(args, kwargs), **options
@@ -216,18 +216,19 @@ def _loadable(exported: Exported, shared: ExportContext) -> Exported:
     return replace(exported, notes=[*exported.notes, note]) if count else exported
 
 
-def _with_larger_example(request: ExportRequest, reference: Reference | None) -> ExportRequest:
-    """The request with an example that has no dynamic dimension of size 1, if eager takes one; else the request itself.
+def _with_larger_example(request: ExportRequest, reference: Reference | None, sizes: dict[str, int]) -> ExportRequest:
+    """The request with an example of these sizes, if there are any; else with one that has no dynamic dimension of size
+    1, if eager takes one; else the request itself.
 
     Most models are exported with a batch of 1. torch.export decides `size == 1` by the example where a broadcast or a
     view asks, and the graph is that of one. At two or more it is the general one, which is right for one, too: the
     comparison with eager shows it. The model must be unpatched: eager may be asked.
     """
     single = [dim.name for dim in reference.dims if dim.size == 1] if reference is not None else []
-    if request.exporter != "dynamo" or reference is None or not single:
+    if request.exporter != "dynamo" or reference is None or not (single or sizes):
         return request
-    for size in _LARGER:
-        probe = reference.oracle.at(dict.fromkeys(single, size), must=True)
+    for wanted in [sizes] if sizes else [dict.fromkeys(single, size) for size in _LARGER]:
+        probe = reference.oracle.at(wanted, must=True)
         if probe is not None:
             args, kwargs = request.inputs.rebuild(probe.values)
             return replace(request, inputs=Inputs(request.model, args, kwargs))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 
 import onnxpatch
@@ -39,3 +40,16 @@ def test_a_model_for_one_alone_keeps_its_example(tmp_path):
         One().eval(), (torch.randn(1, 3),), tmp_path / "m.onnx", dynamic_shapes=({1: "n"},), attempts="asked"
     )
     assert report.ok
+
+
+def test_a_size_that_is_one_inside_the_model_is_traced_at_another(tmp_path):
+    class Patches(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            patches = rearrange(x, "b (h p) (w q) -> b h w p q", p=2, q=2)
+            filtered = torch.fft.irfft2(torch.fft.rfft2(patches), s=(2, 2))
+            return rearrange(filtered, "b h w p q -> b (h p) (w q)")
+
+    report = onnxpatch.export(
+        Patches().eval(), (torch.randn(2, 2, 2),), tmp_path / "m.onnx", dynamic_shapes=({1: "h", 2: "w"},)
+    )
+    assert report.ok and [one.name for one in report.attempts] == ["as called", "traced at h=4, w=4"]
