@@ -52,6 +52,7 @@ def asked(a: int, b: int, n: int) -> object:
 
 def main() -> None:
     """Record two calls, and print the answers of each condition and the lines that ran."""
+    load("messages.text")
     load("messages.user_code")
     load("process")
     load("decisions.functions_run")
