@@ -211,12 +211,11 @@ _OF_EACH = [
     "cross-entropy", "largest-of-bags", "part-of-the-source", "masked-put", "spread-and-mean-of-all",
     "max-pool-backward", "bools-chosen", "flags-as-numbers", "shifts-by-tensors",
     "one-hot-of-all-classes", "vander", "tanhshrink", "as-strided-scatter", "dropout-of-nothing",
-    "copysign", "addcmul", "aminmax", "gaussian-nll-loss", "long-names-of-arithmetic",
+    "results-written-to-out", "copysign", "addcmul", "aminmax", "gaussian-nll-loss", "long-names-of-arithmetic",
 ]  # fmt: skip
 
 _BY_ROWS = [
-    "systems-of-any-size", "cholesky-of-any-size", "cholesky-systems", "triangles-of-any-size", "lu", "systems-by-lu",
-    "sign-of-determinant", "reflections", "qr-of-any-size", "norms-by-singular-values",
+    "cholesky-systems", "lu", "systems-by-lu", "sign-of-determinant", "reflections", "norms-by-singular-values",
     "pseudoinverse", "lstsq", "inverse-powers",
 ]  # fmt: skip
 _BY_DEGREE = [

@@ -127,7 +127,7 @@ def export(case: Primitive, exporter: str, kit: str, path: Path) -> dict[str, An
         scope: Any = onnxpatch.patched(model, exporter=exporter) if kit == "kit" else contextlib.nullcontext()
         names = [f"in{i}" for i in range(len(args))]
         with scope, torch.no_grad():
-            _export(model, args, exporter, case.dynamic, names, path)
+            write_model(model, args, exporter, case.dynamic, names, path)
         import onnx
 
         return {"nodes": sum(node.op_type != "Constant" for node in onnx.load(path).graph.node)}
@@ -135,7 +135,7 @@ def export(case: Primitive, exporter: str, kit: str, path: Path) -> dict[str, An
     return forked.run(job, WAIT)
 
 
-def _export(model: torch.nn.Module, args: Any, exporter: str, dynamic: Any, names: list[str], path: Path) -> None:
+def write_model(model: torch.nn.Module, args: Any, exporter: str, dynamic: Any, names: list[str], path: Path) -> None:
     if exporter == "dynamo":
         torch.onnx.export(
             model, args, path, dynamo=True, dynamic_shapes=dynamic, input_names=names, external_data=False,

@@ -15,77 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch.formulas.symbolic import counted, fixed_size, symbolic
-
-
-def few(a: Tensor, most: int = 8, axes: tuple[int, ...] = (-1,)) -> bool:
-    """Whether no input changes the number of rows and it is so small that unrolling is best."""
-    if any(symbolic(a.shape[axis]) for axis in axes):
-        return False
-    sizes = [fixed_size(a, axis) for axis in axes]
-    return all(size is not None and size <= most for size in sizes)
-
-
-def cholesky(a: Tensor, n: int) -> Tensor:
-    """The lower triangle L with L Lᵀ = a, column by column. NaN if `a` is not positive definite."""
-    left = torch.zeros_like(a)
-    for j in range(n):
-        column = a[..., :, j] - (left * left[..., j : j + 1, :]).sum(-1)
-        below = torch.arange(n, device=a.device) >= j
-        column = torch.where(below, column / torch.sqrt(column[..., j : j + 1]), torch.zeros_like(column))
-        left = _with_column(left, column, j, n)
-    return left
-
-
-def solve_triangular(a: Tensor, b: Tensor, n: int, upper: bool, unit: bool) -> Tensor:
-    """x with a x = b, row by row. b: (..., n, k)."""
-    rows: dict[int, Tensor] = {}
-    for i in reversed(range(n)) if upper else range(n):
-        rest = b[..., i, :]
-        for j, known in rows.items():
-            rest = rest - a[..., i, j : j + 1] * known
-        rows[i] = rest if unit else rest / a[..., i, i : i + 1]
-    return torch.stack([rows[i] for i in range(n)], -2)
-
-
-def solve(a: Tensor, b: Tensor, n: int) -> Tensor:
-    """x with a x = b, by Gaussian elimination with partial pivoting. b: (..., n, k)."""
-    both, places = torch.cat((a, b), -1), torch.arange(n, device=a.device)
-    for j in range(n):
-        size = torch.where(places >= j, both[..., :, j].abs(), -torch.ones_like(both[..., :, j]))
-        pivot = size.argmax(-1, keepdim=True)
-        # Swap row j and the pivot's row.
-        order = torch.where(places == j, pivot, torch.where(places == pivot, torch.full_like(pivot, j), places))
-        both = torch.gather(both, -2, order.unsqueeze(-1).expand_as(both))
-        row = both[..., j : j + 1, :] / both[..., j : j + 1, j : j + 1]
-        others = both - both[..., :, j : j + 1] * row
-        both = torch.where((places == j)[:, None], row, others)
-    return both[..., :, n:]
-
-
-def qr(a: Tensor, n: int, rows: int) -> tuple[Tensor, Tensor]:
-    """(Q, R) by Householder reflections, with LAPACK's signs: Q (..., rows, k), R (..., k, n), k = min(rows, n)."""
-    k = min(rows, n)
-    places = torch.arange(rows, device=a.device)
-    upper, q = a, torch.eye(rows, dtype=a.dtype, device=a.device).expand([*a.shape[:-2], rows, rows])
-    for j in range(min(rows - 1, k)):
-        column = torch.where(places >= j, upper[..., :, j], torch.zeros_like(upper[..., :, j]))
-        head = column[..., j : j + 1]
-        length = torch.sqrt((column * column).sum(-1, keepdim=True))
-        # The sign of the head is added, never subtracted: no digits cancel, and the signs of R are LAPACK's.
-        mirror = column + torch.where(places == j, torch.where(head < 0, -length, length), torch.zeros_like(column))
-        square = (mirror * mirror).sum(-1, keepdim=True)
-        # A column of zeros needs no reflection. The inner `where` keeps 2 / 0 out of the branch that is not taken.
-        some = square != 0
-        scale = torch.where(some, 2 / torch.where(some, square, torch.ones_like(square)), torch.zeros_like(square))
-        standing, lying = mirror.unsqueeze(-1), mirror.unsqueeze(-2)
-        upper = upper - torch.matmul(standing * scale.unsqueeze(-1), torch.matmul(lying, upper))
-        q = q - torch.matmul(torch.matmul(q, standing), lying * scale.unsqueeze(-1))
-    return q[..., :, :k], torch.triu(upper[..., :k, :])
-
-
-def _with_column(a: Tensor, column: Tensor, j: int, n: int) -> Tensor:
-    return torch.where(torch.arange(n, device=a.device) == j, column.unsqueeze(-1), a)
+from onnxpatch.formulas.symbolic import counted
 
 
 def transposed(x: Tensor) -> Tensor:

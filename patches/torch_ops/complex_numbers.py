@@ -264,7 +264,7 @@ def angle_of_real(input: Tensor) -> Tensor:
     if input.is_complex():
         return NotImplemented
     x = floats(input)
-    return torch.where(torch.isnan(x), x, torch.where(x < 0, torch.full_like(x, math.pi), torch.zeros_like(x)))
+    return torch.where(torch.isnan(x), x, (x < 0).to(x.dtype) * math.pi)
 
 
 op("isreal", why=untraced("aten::isreal"), tries=numbers, to=lambda x: torch.ones_like(x, dtype=torch.bool))

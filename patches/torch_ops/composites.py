@@ -189,7 +189,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "sinc": lambda x: torch.where(x == 0, torch.ones_like(x), torch.sin(torch.pi * x) / (torch.pi * x)),
     "exp2": lambda x: torch.pow(2.0, x),
     "sgn": torch.sign,
-    "frac": lambda x: x - torch.sign(x) * torch.floor(x.abs()),
+    "frac": lambda x: x - torch.floor(x.clamp(min=0)) - torch.ceil(x.clamp(max=0)),
     "trunc": lambda x: torch.sign(x) * torch.floor(x.abs()),
     "xlogy": lambda x, y: torch.where(x == 0, torch.zeros_like(x), x * torch.log(y)),
     "vdot": lambda x, y: (x * y).sum(),

@@ -1,4 +1,4 @@
-"""Constants, and the data of tensors: written in place, taken out of the trace."""
+"""Constants, results and the data of tensors: written in place, taken out of the trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import exporting, op, running_model
-from onnxpatch.formulas.symbolic import function_name, keep_constant, unrecorded
+from onnxpatch.formulas.symbolic import constant, function_name, keep_constant, traced_from, unrecorded
 
 
 class _Pairs(torch.nn.Module):
@@ -97,6 +97,26 @@ def written_constants(original: Callable[..., Any], *args: Any, **kwargs: Any) -
     return original(*args, **kwargs) if keep_constant(args[0]) else NotImplemented
 
 
+def _into(x: Tensor) -> tuple[Tensor, ...]:
+    sums, whole = torch.empty_like(x), torch.zeros(x.shape[0], 8)
+    torch.add(x, 1, out=sums)
+    torch.matmul(x, x[:1].t() * torch.ones(4), out=whole[:, 2:6])
+    return sums * 2, whole, torch.exp(x, out=x.clone())
+
+
+op(
+    "torch.*",
+    name="results-written-to-out",
+    why="add() takes from 3 to 4 positional arguments but 5 were given: out= of any function",
+    reason="positional argument|out parameter|Out parameter|Expected",
+    calls=lambda function, args, kwargs: isinstance(kwargs.get("out"), Tensor),
+    exporters=("trace",),
+    tries=lambda b: torch.randn(b, 4),
+    case=_into,
+    to=lambda original, *args, out, **named: out.copy_(original(*args, **named)),
+)
+
+
 class _Merged(torch.nn.Module):
     """A layer with the weights of two, as networks that are trained with several branches run."""
 
@@ -128,3 +148,49 @@ def data_of_parameters(instance: Tensor, value: Tensor) -> None:
         if exporting() == "trace":
             unrecorded(lambda: setattr(instance, "data", value.detach().clone()))
         instance[:] = value
+
+
+# ------------------------------------------------------------------ functions of weights
+class _Orthogonal(torch.nn.Module):
+    """A square weight, which is a matrix exponential, and a tall one, which is a product of reflections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        orthogonal = torch.nn.utils.parametrizations.orthogonal
+        self.square, self.tall = orthogonal(torch.nn.Linear(6, 6)), orthogonal(torch.nn.Linear(6, 9))
+        for name, stored in self.named_parameters():
+            torch.nn.init.normal_(stored) if "square" in name else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.tall(torch.tanh(self.square(x)))
+
+
+@op(
+    "torch.matrix_exp",
+    "linalg.matrix_exp",
+    "householder_product",
+    name="orthogonal-weights",
+    why="Exporting the operator 'aten::linalg_matrix_exp', 'aten::linalg_householder_product' to ONNX is not "
+    "supported; No decompositions registered for aten.linalg_matrix_exp",
+    reason="matrix_exp|householder_product|aten::mH",
+    link="https://github.com/pytorch/pytorch/issues/107948",
+    tries=lambda batch: torch.randn(batch, 6),
+    sizes=(3, 5, 1),
+    case=_Orthogonal,
+    unchanged=lambda x: torch.exp(x),
+)
+def stored_weight(original: Callable[..., Tensor], input: Tensor, tau: Tensor | None = None) -> Tensor:
+    """The result as a constant, if it depends on weights only."""
+    tensors = [input] if tau is None else [input, tau]
+    running = running_model()
+    if running is None or running.model is None:
+        return NotImplemented
+    if exporting() == "trace":
+        stored = [*running.model.parameters(), *running.model.buffers()]
+        if not all(traced_from(tensor, stored) for tensor in tensors):
+            return NotImplemented
+    known = [constant(tensor, running.model, running.tensors) for tensor in tensors]
+    if any(tensor is None for tensor in known):
+        return NotImplemented
+    made: Tensor = unrecorded(lambda: original(*known))
+    return made

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
 from onnxpatch.formulas import matrix_rounds as rounds
-from onnxpatch.formulas.matrices import few
+from onnxpatch.formulas import orthogonal
 
 _RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 
@@ -175,10 +175,10 @@ def reflections(
 ) -> Any:
     """The reflections of a QR, and a product with their Q."""
     if tau is None or other is None:
-        return _RESULTS.geqrf([part.to(input.dtype) for part in rounds.reflected(while_loop, input)])
+        return _RESULTS.geqrf([part.to(input.dtype) for part in orthogonal.reflected(while_loop, input)])
     # Of the right side: (Qᵀ otherᵀ)ᵀ.
     x = other if left else other.transpose(-2, -1)
-    found = rounds.turned(while_loop, input, tau, x, transpose == left).to(input.dtype)
+    found = orthogonal.turned(while_loop, input, tau, x, transpose == left).to(input.dtype)
     return found if left else found.transpose(-2, -1)
 
 
@@ -192,23 +192,23 @@ def _products(a: Tensor) -> tuple[Tensor, ...]:
     "qr",
     "householder_product",
     "orgqr",
-    name="qr-of-any-size",
     why=missing("aten::linalg_qr", "aten::linalg_householder_product"),
     tries=lambda m, n: torch.randn(2, m, n),
-    sizes=((12, 9), (9, 9), (5, 4)),
+    sizes=((12, 9), (70, 66), (5, 4)),
     case=_products,
     beside=("reflections",),
     reason="qr|geqrf|householder|QR",
 )
-def qr_of_any_size(original: Callable[..., Any], A: Tensor, mode: Any = "reduced") -> Any:
+def qr_by_reflections(original: Callable[..., Any], A: Tensor, mode: Any = "reduced") -> Any:
     """Q and R; or the Q that reflections stand for."""
     if isinstance(mode, Tensor):  # householder_product(input, tau)
         return _leading(A, mode, A.shape[-1]).to(A.dtype)
     if mode in (True, False):  # torch.qr(input, some)
         mode = "reduced" if mode else "complete"
-    if few(A, axes=(-2, -1)) and mode == "reduced":
-        return NotImplemented
-    mirrors, factors = rounds.reflected(while_loop, A)
+    sizes = [rounds.size_of(A, axis) for axis in (-2, -1)]
+    if mode == "reduced" and all(isinstance(size, int) and size <= rounds.FEW for size in sizes):
+        return _RESULTS.linalg_qr([part.to(A.dtype) for part in orthogonal.small_qr(A.double(), *sizes)])
+    mirrors, factors = orthogonal.reflected(while_loop, A)
     least = factors.shape[-1]
     right = torch.triu(mirrors)
     right = right if mode == "complete" else right.narrow(-2, 0, least)
@@ -222,4 +222,4 @@ def _leading(mirrors: Tensor, factors: Tensor, count: Any) -> Tensor:
     """The first columns of Q."""
     rows, columns = torch.arange(mirrors.shape[-2], device=mirrors.device), torch.arange(count, device=mirrors.device)
     start = (rows[:, None] == columns).to(torch.float64) + torch.zeros_like(mirrors[..., :1], dtype=torch.float64)
-    return rounds.turned(while_loop, mirrors, factors, start)
+    return orthogonal.turned(while_loop, mirrors, factors, start)

@@ -188,7 +188,7 @@ op(
     exporters=("trace",),
     tries=_holes,
     case=lambda x: functional.hardshrink(x, 0.7),
-    to=lambda x, lambd=0.5: torch.where((x <= lambd) & (x >= -lambd), torch.zeros_like(x), x),
+    to=lambda x, lambd=0.5: torch.where(x.abs() <= lambd, torch.zeros_like(x), x),
 )
 
 

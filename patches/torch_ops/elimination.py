@@ -1,7 +1,4 @@
-"""Linear algebra of matrices of any number of rows: one round of a loop in the graph for each row, in float64.
-
-Up to eight rows that do not change, `linalg` has the same unrolled.
-"""
+"""Systems of equations, inverses, triangles and powers of matrices of any number of rows, in float64."""
 
 from __future__ import annotations
 
@@ -12,18 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
-from onnxpatch.formulas.matrices import few
-from onnxpatch.formulas.matrix_rounds import (
-    State,
-    column,
-    failed,
-    identity,
-    rounds,
-    row,
-    singular,
-    solved,
-    substituted,
-)
+from onnxpatch.formulas.matrix_rounds import cholesky, failed, identity, singular, size_of, solved, substituted
 from onnxpatch.formulas.symbolic import counted
 
 _RESULTS: Any = torch.return_types  # torch's stubs lack most of them
@@ -34,7 +20,25 @@ def _spd(n: int) -> tuple[Tensor, Tensor]:
     return x @ x.transpose(1, 2) + torch.eye(n), torch.randn(2, n, 3)
 
 
-_SIZES = (9, 12, 3)
+def adjugate(a: Tensor, n: int) -> Tensor:
+    """The adjugate (transposed cofactors), (..., n, n)."""
+    if n == 1:
+        return torch.ones_like(a)
+    if n == 2:
+        (p, q), (r, s) = (row.unbind(-1) for row in a.unbind(-2))
+        return torch.stack((torch.stack((s, -q), -1), torch.stack((-r, p), -1)), -2)
+    # The columns of the adjugate are cross products of the rows.
+    first, second, third = a.unbind(-2)
+    cross = lambda u, v: torch.linalg.cross(u, v, dim=-1)  # noqa: E731
+    return torch.stack((cross(second, third), cross(third, first), cross(first, second)), -1)
+
+
+def determinant(a: Tensor, cofactors: Tensor) -> Tensor:
+    """First row times first column of the adjugate, shape (...)."""
+    return (a[..., 0, :] * cofactors[..., :, 0]).sum(-1)
+
+
+_SIZES = (9, 70, 3)  # beyond 64 rows there is a block more
 _NO = missing("aten::linalg_inv", "aten::linalg_solve", "aten::linalg_inv_ex", "aten::linalg_solve_ex")
 _REFUSED = f"{_NO.reason}|number of rows|larger than|8 rows"
 
@@ -54,7 +58,6 @@ def _inverses(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     "linalg.solve",
     "solve_ex",
     "torch._linalg_solve_ex",
-    name="systems-of-any-size",
     why=_NO.why,
     reason=_REFUSED,
     link=_NO.link,
@@ -67,9 +70,10 @@ def systems(
 ) -> Any:
     """The inverse, or the solution of a system of equations."""
     name = original.__name__
-    if few(A) and left and not name.endswith("solve_ex"):
-        return NotImplemented
-    if B is None:
+    rows = size_of(A, -1)
+    if B is None and isinstance(rows, int) and 1 <= rows <= 3:
+        found = (cofactors := adjugate(A, rows)) / determinant(A, cofactors)[..., None, None]
+    elif B is None:
         found = solved(while_loop, A, identity(A))
     else:
         vector = B.dim() == 1 or (A.dim() > 2 and B.dim() == A.dim() - 1)
@@ -82,18 +86,6 @@ def systems(
 
 
 # ------------------------------------------------------------------ triangles
-def _cholesky(a: Tensor) -> Tensor:
-    places = torch.arange(a.shape[-1], device=a.device)
-
-    def step(k: Tensor, left: Tensor) -> State:
-        rest = column(wide, k) - (left * row(left, k)).sum(-1, keepdim=True)
-        rest = torch.where((places >= k)[:, None], rest / torch.sqrt(row(rest, k)), torch.zeros_like(rest))
-        return (torch.where(places == k, rest, left),)
-
-    wide = a.to(torch.float64)
-    return rounds(while_loop, a.shape[-1], step, torch.zeros_like(wide))[0]
-
-
 def _triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     places = torch.linalg.cholesky_ex(a - 2 * torch.eye(a.shape[1]) * (torch.arange(a.shape[1]) == 2)).info
     return torch.linalg.cholesky(a), *torch.linalg.cholesky_ex(a, upper=True), places
@@ -102,21 +94,16 @@ def _triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
 @op(
     "cholesky",
     "cholesky_ex",
-    name="cholesky-of-any-size",
     why=missing("aten::linalg_cholesky", "aten::linalg_cholesky_ex"),
     reason="cholesky|Cholesky",
     tries=_spd,
     sizes=_SIZES,
     case=_triangles,
 )
-def cholesky_of_any_size(
-    original: Callable[..., Any], A: Tensor, *, upper: bool = False, check_errors: bool = False
-) -> Any:
+def cholesky_factor(original: Callable[..., Any], A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The triangle L with L Lᵀ = a; NaN where there is none."""
     extended = original.__name__.endswith("_ex")
-    if few(A) and not extended:
-        return NotImplemented
-    found = _cholesky(A).to(A.dtype)
+    found = cholesky(while_loop, A).to(A.dtype)
     # Where a square has no root, it and all that follows is NaN.
     info = failed(torch.isnan(found)) if extended else found
     found = found.transpose(-2, -1) if upper else found
@@ -145,18 +132,17 @@ def _of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     solve = torch.linalg.solve_triangular
     some = solve(a, b, upper=False), solve(a, b.transpose(1, 2), upper=True, left=False)
     older = torch.triangular_solve(b, a, unitriangular=True, transpose=True)
-    return *some, solve(a, b, upper=True, unitriangular=True) * 1e-3, *older
+    return *some, solve(a, b, upper=True, unitriangular=True), *older
 
 
 @op(
     "solve_triangular",
     "triangular_solve",
-    name="triangles-of-any-size",
     reason="triangular",
     why=missing("aten::linalg_solve_triangular", "aten::triangular_solve"),
     case=_of_triangles,
     sizes=_SIZES,
-    tries=lambda n: (torch.randn(2, n, n) + n * torch.eye(n), torch.randn(2, n, 3)),
+    tries=lambda n: (torch.randn(2, n, n) / n + torch.eye(n), torch.randn(2, n, 3)),
 )
 def triangles(
     original: Callable[..., Any],
@@ -171,8 +157,6 @@ def triangles(
     """A system with a triangle."""
     older = "solve_triangular" not in original.__name__
     a, b = (other, input) if older else (input, other)
-    if few(a) and not older:
-        return NotImplemented
     wide = (torch.triu(a) if upper else torch.tril(a)).to(torch.float64)
     wide = torch.where(identity(a) == 1, identity(a), wide) if unitriangular else wide
     turned = transpose != (not left)
@@ -195,7 +179,7 @@ def _tensor(n: int) -> Tensor:
     tries=_tensor,
     sizes=(5, 6, 2),
     case=lambda a: (torch.linalg.tensorinv(a, 2), torch.linalg.tensorsolve(a, a[:, :, 0])),
-    beside=("systems-of-any-size",),
+    beside=("inverse",),
 )
 def tensor_systems(
     original: Callable[..., Tensor], A: Tensor, B: Any = None, dims: Any = None, *, ind: int = 2
@@ -257,7 +241,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
     tries=lambda n: torch.randn(2, n, n) + 5 * torch.eye(n),
     case=lambda x: torch.linalg.matrix_power(x, -2),
     unchanged=lambda x: torch.linalg.matrix_power(x, 2),
-    beside=("systems-of-any-size",),
+    beside=("inverse",),
 )
 def inverse_power(original: Callable[..., Tensor], input: Tensor, n: int) -> Tensor:
     """A power of the inverse."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
 from onnxpatch.formulas import matrix_rounds as rounds
+from onnxpatch.formulas import orthogonal
 from onnxpatch.formulas.symbolic import counted
 
 _SIZES = ((6, 9), (8, 5), (3, 3))
@@ -33,14 +34,14 @@ def _singular(a: Tensor, double: bool | None = None) -> tuple[Tensor, Tensor, Te
     """
     wide = a.to(torch.float64)
     if not (a.dtype == torch.float64 if double is None else double):
-        values, right = rounds.eigh(while_loop, _gram(a))
+        values, right = orthogonal.eigh(while_loop, _gram(a))
         return torch.sqrt(values.clamp(min=0)), right, torch.matmul(wide, right)
     # A square has lost them. The eigenvalues of [[0, a], [aT, 0]] are the singular values with both signs.
     rows, columns = a.shape[-2], a.shape[-1]
     above = torch.cat((wide.new_zeros([*a.shape[:-1], rows]), wide), -1)
     turned = wide.transpose(-2, -1)
     below = torch.cat((turned, wide.new_zeros([*turned.shape[:-1], columns])), -1)
-    values, vectors = rounds.eigh(while_loop, torch.cat((above, below), -2))
+    values, vectors = orthogonal.eigh(while_loop, torch.cat((above, below), -2))
     values, vectors = values.clamp(min=0), vectors * math.sqrt(2)
     left = vectors.narrow(-2, 0, rows)
     return values, vectors.narrow(-2, rows, columns), left * values.unsqueeze(-2)
@@ -80,7 +81,7 @@ def spectra(original: Callable[..., Tensor], A: Tensor, UPLO: str = "L", *, driv
     """Eigenvalues of symmetric matrices in ascending order; singular values in descending order."""
     if "svd" in original.__name__:
         return _sorted(_singular(A)[0], _least(A), True).to(A.dtype)
-    values = rounds.eigh(while_loop, _symmetric(A, UPLO == "U"))[0]
+    values = orthogonal.eigh(while_loop, _symmetric(A, UPLO == "U"))[0]
     return _sorted(values, A.shape[-1], False).to(A.dtype)
 
 
@@ -100,7 +101,7 @@ def _norms(a: Tensor) -> tuple[Tensor, ...]:
     "linalg.matrix_norm",
     "linalg.cond",
     name="norms-by-singular-values",
-    beside=("systems-of-any-size",),
+    beside=("inverse",),
     why="Unsupported: ONNX export of operator linalg.matrix_norm, ord==nuc; linalg_cond is not supported",
     reason="matrix_norm|linalg_svd|linalg_cond|linalg_norm|numel",
     tries=_wide,

@@ -66,12 +66,24 @@ class Count(nn.Module):
         return body(torch.zeros((), dtype=torch.int64), x)[1]
 
 
+class Nested(nn.Module):
+    """A loop in each round of another one, which reads the outer round's number."""
+
+    def forward(self, x):
+        def outer(i, y):
+            inner = onnxpatch.while_loop(lambda j, z: j <= i)(lambda j, z: (j + 1, z * 0.5 + x + i))
+            return i + 1, inner(torch.zeros((), dtype=torch.int64), y)[1]
+
+        return onnxpatch.while_loop(lambda i, y: i < 3)(outer)(torch.zeros((), dtype=torch.int64), x)[1]
+
+
 CASES = [
     (Decay, [(torch.rand(3, 4),), (torch.rand(7, 4),), (torch.rand(1, 4),)], ROWS),
     (Weighted, [(torch.rand(n, 4), torch.rand(n)) for n in (3, 7, 1)], ({0: "rows"}, {0: "rows"})),
     (Cell, [(torch.rand(3, 2, 4),), (torch.rand(8, 2, 4),)], ROWS),
     (Rows, [(torch.rand(3, 4),), (torch.rand(5, 4),)], ROWS),
     (Halve, [(torch.rand(3, 4) * 4,), (torch.rand(3, 4) * 0.1,), (torch.rand(5, 4) * 100,)], ROWS),
+    (Nested, [(torch.rand(3, 4),), (torch.rand(5, 4),)], ROWS),
     (Count, [(torch.rand(3, 4), torch.tensor(3)), (torch.rand(2, 4), torch.tensor(0))], (*ROWS, None)),
 ]
 

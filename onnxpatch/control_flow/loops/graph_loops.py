@@ -15,13 +15,14 @@ Tensors that the body takes from around it (`outside`: weights, say) become furt
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_function
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import compiled_function
@@ -196,14 +197,17 @@ def _with_sizes(tensor: torch.Tensor, sizes: list[int] | None) -> torch.Tensor:
 def write_while(condition: Body, body: Body, state: list[torch.Tensor]) -> Sequence[torch.Tensor]:
     """Write `while condition(*state)[0]: state = body(*state)`; returns the last state."""
     asked, stepped = _RecordedBody(condition, state), _RecordedBody(body, state)
-    count, split = len(state), len(state) + len(asked.outside)
-    outside = [*asked.outside, *stepped.outside]
+    # Each once: torch refuses a tensor that is given twice.
+    count, outside = len(state), list({id(t): t for t in (*asked.outside, *stepped.outside)}.values())
+
+    def repeated(again: _RecordedBody) -> Loop:
+        places = [count + at for needed in again.outside for at, one in enumerate(outside) if one is needed]
+        return lambda *operands: tuple(again.repeat(operands[:count], [operands[at] for at in places]))
+
+    step, answers = repeated(stepped), repeated(asked)
 
     def ask(*operands: torch.Tensor) -> torch.Tensor:
-        return asked.repeat(operands[:count], operands[count:split])[0]
-
-    def step(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(stepped.repeat(operands[:count], operands[split:]))
+        return answers(*operands)[0]
 
     if exporting() == "trace":
         return _traced_while(ask, step, state, outside)
@@ -239,7 +243,14 @@ def _compiled(
         function: Loop = compiled_function(f"onnxpatch_loop_{next(_numbers)}", names, lines, dict(functions))
     capture = latest()
     (_alive if capture is None else capture.report.compiled).append(function)
-    return function
+    return functools.partial(_called, function)
+
+
+def _called(loop: Loop, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """loop(*operands), which a body that is being recorded sees as one call: a loop in a loop."""
+    if has_torch_function(operands):
+        return handle_torch_function(_called, operands, loop, *operands)
+    return loop(*operands)
 
 
 def gru_cell(x: Tensor, h: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Bias = None, b_hh: Bias = None) -> Tensor:
