@@ -238,6 +238,7 @@ NOT_MEASURED = {
     "mean-of-nothing": "a sum and a division in place of a mean",
     "squeeze-of-several-axes": _ONE_NODE,
     "padding-in-branches": _SIZES,
+    "ranges-of-sizes": "comparisons for each axis, and one Where of the whole tensor",
     "padding-that-is-tried": "a Gather for each axis, and one Where",
     "written-constants": _ONE_NODE,
     "bfloat16-times-integers": _ONE_NODE,

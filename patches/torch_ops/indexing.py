@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op
-from onnxpatch.formulas.symbolic import example_of, symbolic
+from onnxpatch.formulas.symbolic import as_tensor, example_of, symbolic
 
 
 def _turned(x: Tensor) -> tuple[Tensor, ...]:
@@ -239,6 +240,56 @@ def _along_last(items: tuple[Any, ...], rank: int) -> bool:
 
 def _of_int32(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     return any(isinstance(item, Tensor) and item.dtype == torch.int32 for item in _items(args[1]))
+
+
+def _regions(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers of the regions of shifted windows, which are no larger than the rows and columns are."""
+    made, ends = torch.zeros(x.shape), []
+    for size in x.shape[1:]:
+        window = torch.sym_min(size, 4)
+        shift = window // 2
+        ends.append((slice(-window), slice(-window, -shift), slice(-shift, None)))
+    for number, (rows, columns) in enumerate(itertools.product(*ends)):
+        made[:, rows, columns] = number
+    flags, half = x > 0, x.shape[2] // 2
+    flags[:, :, half:] = True
+    return made + x, flags
+
+
+def _by_sizes(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    ranges = [item for item in _items(args[1]) if isinstance(item, slice) and item.step is None]
+    ends = [end for item in ranges for end in (item.start, item.stop)]
+    single = isinstance(args[2], int | float)
+    return single and len(ranges) == len(_items(args[1])) and any(isinstance(end, torch.SymInt) for end in ends)
+
+
+@op(
+    "__setitem__",
+    name="ranges-of-sizes",
+    why="made[:, -n:, -n:] = 1 with n from a size: each slice has a size that nothing is known of, and the questions "
+    "about it, and a ScatterND for each, take minutes in 3-D",
+    exporters=("dynamo",),
+    calls=_by_sizes,
+    tries=lambda h, w: torch.randn(1, h, w),
+    sizes=((7, 10), (3, 9), (12, 2)),
+    case=_regions,
+    leaner=("dynamo",),
+    beside=("bools-chosen",),
+    unchanged=lambda x: x.clone().fill_(1.0),
+)
+def ranges_of_sizes(original: object, tensor: Tensor, index: object, value: float) -> None:
+    """Writes the whole tensor: the number where all places are in their ranges, its own elements elsewhere."""
+    inside = torch.ones((), dtype=torch.bool, device=tensor.device)
+    for axis, item in enumerate(_items(index)):
+        if item != slice(None):
+            size = tensor.shape[axis]
+            places = torch.arange(size, device=tensor.device)
+            for end, reaches in ((item.start, places.ge), (item.stop, places.lt)):
+                if end is not None:
+                    place = as_tensor(end, torch.int64, tensor.device)
+                    within = reaches(torch.where(place < 0, place + size, place))
+                    inside = inside & within.reshape(-1, *(1,) * (tensor.dim() - 1 - axis))
+    tensor.copy_(torch.where(inside, tensor.new_full((), value), tensor))
 
 
 def _by_int32(x: Tensor) -> tuple[Tensor, Tensor]:
