@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -156,6 +157,39 @@ def equates(condition: torch.SymBool, answer: bool) -> bool:
 
     wanted = sympy.Eq if answer else sympy.Ne
     return isinstance(condition.node.expr, wanted)
+
+
+def implied(condition: torch.SymBool, known: list[tuple[torch.SymBool, bool]]) -> bool | None:
+    """The answer to a condition on sizes that follows from answers to others; None where none is seen to.
+
+    It follows from the same condition, a size's value (`n == 1`, so not `n > 4`) or a remainder (`n % 2 == 0`, so not
+    `(n + 1) % 2 == 0`).
+    """
+    import sympy
+
+    facts = [one.node.expr if answer else sympy.Not(one.node.expr) for one, answer in known]
+    sides = [pair for fact in facts if isinstance(fact, sympy.Eq) for pair in (fact.args, fact.args[::-1])]
+    values = {size: value for size, value in sides if size.is_Symbol and value.is_Integer}
+    asked, *facts = (one.xreplace(values) for one in (condition.node.expr, *facts))
+    asked = asked.xreplace({sympy.Not(fact): sympy.false for fact in facts} | dict.fromkeys(facts, sympy.true))
+    answers = {
+        asked.xreplace(numbers)
+        for numbers in _remainders(asked, facts)
+        if all(fact.xreplace(numbers) != sympy.false for fact in facts)
+    }
+    return bool(answers.pop()) if len(answers) == 1 and answers <= {sympy.true, sympy.false} else None
+
+
+def _remainders(asked: Any, facts: list[Any]) -> Iterator[dict[Any, Any]]:
+    """For each remainder that a term may have: the remainders in conditions, of it and of what is a number more."""
+    import sympy
+
+    functions = [part for one in (asked, *facts) for part in one.atoms(sympy.Function)]
+    parts = [part for part in functions if part.func.__name__.endswith("Mod") and part.args[1].is_Integer]
+    term = next((part.args[0].as_coeff_Add()[1] for part in parts if asked.has(part)), None)
+    shifts = {part: part.args[0].as_coeff_Add()[0] for part in parts if part.args[0].as_coeff_Add()[1] == term}
+    for value in range(math.lcm(*(int(part.args[1]) for part in shifts))):
+        yield {part: (shift + value) % part.args[1] for part, shift in shifts.items()}
 
 
 def suppressed_guards(condition: torch.SymBool) -> contextlib.AbstractContextManager[None]:

@@ -50,7 +50,8 @@ class PathExplorer:
     """Explores the paths of one call of one module's forward. Decisions belong to the innermost explorer.
 
     restart: the paths so far do not count, and the search starts over. rounds: how many rounds of a loop are run.
-    path: the one that runs. chosen: on this path, the entry that a number from data means in a Python list.
+    path: the one that runs. On it, chosen: the entry that a number from data means in a Python list; facts: what was
+    answered of sizes.
     """
 
     def __init__(self, capture: Recording, module: torch.nn.Module, call: Callable[[], object]) -> None:
@@ -131,6 +132,7 @@ class PathExplorer:
     def _begin(self) -> None:
         self.recorder.begin_path(self._shared)
         self.chosen: dict[Name, int] = {}
+        self.facts: list[tuple[torch.SymBool, bool]] = []
         self.path = Path(self.capture, self.recorder.calls, self.rounds)
         self._end = self.root
         self._equal_sizes = _EqualSizes()
@@ -168,8 +170,10 @@ class PathExplorer:
         # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.
         # A number from data has no value at the example.
         of_data = condition is not None and hint_of(condition) is None
-        if condition is not None and not of_data and equates(condition, answer):
-            self._equal_sizes.assume(condition, answer, site)
+        if condition is not None and not of_data:
+            self.facts.append((condition, answer))
+            if equates(condition, answer):
+                self._equal_sizes.assume(condition, answer, site)
         self._end.on_sizes = on_sizes and not of_data
         # The node may be there: other paths have come this way.
         self._end = self._end.children.setdefault(answer, PathNode())

@@ -2,6 +2,7 @@
 
     int(t)                     a SymInt under dynamo, t.to(torch.int64) under trace
     max(a, b)                  torch.maximum, or torch.sym_max for sizes
+    isinstance(size, int)      True, as in eager
     range(x.shape[0])          `loops.rows.Rows`, which becomes a loop of the graph
     len(x)                     x.shape[0]
     torch.LongTensor([n, 2])   a stack of n and 2: a class and no function, it would take the value out of n
@@ -25,7 +26,7 @@ import torch
 
 from onnxpatch.control_flow.capture import Capture, as_number, static_dim, static_value
 from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.pytrees import full_scalar, has_graph_number, stacked_numbers, tensor_of
+from onnxpatch.control_flow.pytrees import has_graph_number, stacked_numbers, tensor_of
 from onnxpatch.control_flow.recording import running
 from onnxpatch.decisions.functions_run import subscripting
 from onnxpatch.formulas.symbolic import one_step
@@ -35,6 +36,7 @@ from onnxpatch.patching.rebinding import passing_for
 
 Function = Callable[..., object]
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_MAX = builtins.max  # while torch.export runs a model, the name is one of torch's functions
 # torch.Tensor alone has the default dtype of the moment.
 _DTYPES: dict[str, torch.dtype | None] = {
     "Tensor": None, "FloatTensor": torch.float32, "DoubleTensor": torch.float64, "LongTensor": torch.int64,
@@ -54,10 +56,8 @@ def _int(capture: Capture, function: Function, value: object = 0, *base: object)
 
 
 def _float(capture: Capture, function: Function, value: object = 0.0) -> object:
-    if isinstance(value, torch.SymFloat):
-        return value
-    if isinstance(value, torch.SymInt):
-        return full_scalar(value, torch.get_default_dtype())
+    if isinstance(value, _SYMBOLIC):
+        return torch.sym_float(value)
     if not isinstance(value, torch.Tensor):
         return NotImplemented
     # float() takes one element in any shape, as [1, 1].
@@ -84,8 +84,13 @@ def _extreme(capture: Capture, function: Function, *values: object, **kwargs: ob
     if kwargs or len(listed) < 2 or not any(isinstance(value, (torch.Tensor, *_SYMBOLIC)) for value in listed):
         return NotImplemented
     if any(isinstance(value, torch.Tensor) for value in listed):
-        return functools.reduce(torch.maximum if function is max else torch.minimum, _same_dtype(listed))
-    return functools.reduce(torch.sym_max if function is max else torch.sym_min, listed)
+        return functools.reduce(torch.maximum if function is _MAX else torch.minimum, _same_dtype(listed))
+    return functools.reduce(torch.sym_max if function is _MAX else torch.sym_min, listed)
+
+
+def _isinstance(capture: Capture, function: Function, value: object, classes: Any) -> object:
+    number = {torch.SymInt: 0, torch.SymFloat: 0.0}.get(type(value))
+    return True if number is not None and isinstance(number, classes) else NotImplemented
 
 
 def _same_dtype(values: Iterable[object]) -> list[torch.Tensor]:
@@ -116,6 +121,7 @@ BUILTINS: dict[Function, Function] = {
     builtins.round: _round,
     builtins.max: _extreme,
     builtins.min: _extreme,
+    builtins.isinstance: _isinstance,
     builtins.range: _range,
     builtins.enumerate: _enumerate,
 }

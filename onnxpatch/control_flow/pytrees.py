@@ -62,11 +62,9 @@ def names_in(value: object) -> set[Name]:
 
 
 def names_and_size_symbols(value: object) -> set[Name]:
-    """`names_in(value)`, and the symbols in the sizes of its tensors: what a call that returned `value` provides."""
-    names = names_in(value)
-    for tensor in tensors(value):
-        names.update(*(free_symbols(size) for size in symbolic_sizes(tensor)))
-    return names
+    """`names_in(value)`, and the symbols that are sizes of its tensors: what a call that returned `value` provides."""
+    sizes = (size.node.expr for tensor in tensors(value) for size in symbolic_sizes(tensor))
+    return names_in(value) | {size for size in sizes if size.is_Symbol}  # 2 * n does not say what n is
 
 
 def symbolic_sizes(tensor: torch.Tensor) -> tuple[torch.SymInt, ...]:

@@ -33,7 +33,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.cond import conclusions
+from onnxpatch._torch.cond import conclusions, implied
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch._torch.relied_on import explain
 from onnxpatch._torch.symbolic_sizes import traced_from_sizes
@@ -59,6 +59,7 @@ class _Recorded(Protocol):
 
     recorder: CallRecorder
     chosen: dict[Name, int]
+    facts: list[tuple[torch.SymBool, bool]]
 
     def replay(self, function: Callable[..., object], args: object, kwargs: object) -> TorchCall | None: ...
 
@@ -247,12 +248,14 @@ class _ExampleFallback:
         self._settled: set[int] = set()
 
     def answer(self, condition: torch.Tensor | torch.SymBool) -> bool | None:
-        """The example's answer to a condition on sizes in a settled module; None where it is a decision."""
+        """The example's answer in a settled module, or what follows from others; None where it is a decision."""
         module = id(self._capture.explorers[-1].module)
         if module not in self._settled:
             if module not in self._asked:
                 self._asked[module] = _nothing if isinstance(condition, torch.Tensor) else conclusions(condition)
-            return None
+            if isinstance(condition, torch.Tensor):
+                return None
+            return implied(condition, [fact for explorer in self._capture.explorers for fact in explorer.facts])
         if isinstance(condition, torch.Tensor):
             with unseen():
                 return bool(condition)

@@ -160,9 +160,8 @@ def names_made(calls: Iterable[TorchCall]) -> set[Name]:
     made: set[Name] = set()
     for call in calls:
         if not call.constant:
-            # A call may return its own argument (`x.to(x.dtype)`), which something else has made.
-            given = {id(tensor) for tensor in tensors((call.args, call.kwargs))}
-            made |= call.outputs() - given
+            # A call may return its own argument (`x.to(x.dtype)`) or its size (`arange(n)`), which another has made.
+            made |= call.outputs() - call.inputs()
     return made
 
 

@@ -146,3 +146,23 @@ def test_a_loop_that_lengthens_an_expression_is_refused_by_its_line() -> None:
         onnxpatch.export(
             Shortened().eval(), EXAMPLE, dynamic_shapes=SEQUENCES, branches=True, attempts="asked", max_seconds=300
         )
+
+
+class OddKernel(nn.Module):
+    """A number of sizes made odd, by max() and float() of sizes, and checked again."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = int(max(x.shape[1] / 4, 3))
+        size = size if size % 2 else size + 1
+        if not isinstance(size, int) or size % 2 != 1:
+            raise ValueError(f"{size} is not odd")
+        return torch.arange(size) - float(size // 2)
+
+
+def test_answers_on_sizes_follow_from_those_before() -> None:
+    report = onnxpatch.export(
+        OddKernel(), EXAMPLE, dynamic_shapes=SEQUENCES, exporter="dynamo", branches=True, attempts="asked",
+        data=[(torch.ones(1, 16, 4),), (torch.ones(1, 23, 4),)],
+    )  # fmt: skip
+    # Two paths, and none in which an odd number has no remainder: no line for what was left out.
+    assert not any("dropped" in note for note in report.notes), str(report)
