@@ -10,6 +10,7 @@ The runtimes by name are the kit's own, and those that other distributions add, 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -39,6 +40,7 @@ from onnxpatch.onnxfile.runtimes.interface import (
     as_array,
     checked_limit,
 )
+from onnxpatch.onnxfile.trial_process import survives
 
 ENTRY_POINTS = "onnxpatch.runtimes"
 OWN: tuple[Runtime, ...] = (onnxruntime.RUNTIME, openvino.RUNTIME, REFERENCE, tensorrt.RUNTIME)
@@ -140,6 +142,17 @@ class Graph:
         except Exception as error:  # a runtime that does not translate its errors
             raise RunError(f"{type(error).__name__}: {' '.join(str(error)[:_LONGEST].split())[:500]}") from error
         return [_tensor_value(name, v) for name, v in zip(self.outputs, values, strict=False) if v is not None]
+
+    def survives(self, feed: Mapping[str, object]) -> bool:
+        """Whether the process lives on after a run with these values; the outputs do not matter."""
+        arrays = self.arrays(feed)
+
+        def run() -> None:
+            with contextlib.suppress(RunError):
+                open_graph(str(self.path), self._runtime, self._providers).run(None, arrays, None)
+
+        # The graph is loaded again: a copy of this process has none of the threads of the loaded one.
+        return survives(run, self.max_seconds or DEFAULT_SECONDS)
 
     def run_another(self, proto: ModelProto, names: list[str], feed: Mapping[str, Array]) -> list[Output]:
         """The outputs `names` of another model, in the same runtime and under the same limit."""

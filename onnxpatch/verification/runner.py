@@ -104,8 +104,12 @@ def _at_none(
     for dim in reference.dims:
         probe = reference.oracle.empty(dim)
         if probe is not None and limits.admits(probe.sizes):
-            checks = (check_at(graph, feed, probe, reference.eager, TOLERANCE) for graph in graphs)
-            yield dim.name, probe, all(check.ok for check in checks)
+            # onnxruntime ends the process at a size of 0 that some of its kernels divide by.
+            right = (
+                graph.survives(feed.of(probe.values)) and check_at(graph, feed, probe, reference.eager, TOLERANCE).ok
+                for graph in graphs
+            )
+            yield dim.name, probe, all(right)
 
 
 def _telling(
