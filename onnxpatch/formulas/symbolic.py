@@ -30,6 +30,7 @@ from onnxpatch._torch.symbolic_sizes import (
     static_number,
     traced_from,
     traced_from_sizes,
+    traced_value,
 )
 from onnxpatch._torch.tensor_origins import (
     all_ones,
@@ -72,6 +73,7 @@ __all__ = [
     "symbolic",
     "traced_from",
     "traced_from_sizes",
+    "traced_value",
     "tracing_paused",
     "truncated",
     "unrecorded",

@@ -154,7 +154,8 @@ def _topk(
 ) -> object:
     if not x.dim():
         return result
-    return type(result)(part.narrow(dim, 0, k) for part in ties.order(x, dim, largest))
+    # torch.topk gives tensors of their own, which a model may view.
+    return type(result)(part.narrow(dim, 0, k).contiguous() for part in ties.order(x, dim, largest))
 
 
 def _unique(

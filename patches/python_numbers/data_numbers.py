@@ -1,4 +1,5 @@
-"""Numbers read from tensors: int(), float() and max() of a tensor stay in the graph, and so do comparisons with them.
+"""Numbers read from tensors: int(), float(), max(), .item(), .tolist() and .numpy() stay in the graph, and so do
+comparisons with them.
 
 The values of buffers and parameters, such as a schedule or a flag that Python branches on, are known at export.
 """
@@ -11,11 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import op, running_model
+from onnxpatch import exporting, op, running_model
 from onnxpatch.decisions.ask import deciding_frame, forking
-from onnxpatch.formulas.symbolic import assume, constant, unrecorded
+from onnxpatch.formulas.symbolic import (
+    assume,
+    constant,
+    static_number,
+    traced_from,
+    traced_from_sizes,
+    traced_value,
+    unrecorded,
+)
 
 REFUSED = "Could not extract specialized integer from data-dependent expression u0"
+_LONGEST = 256  # numbers, for each of which a graph has a node or two
 LINK = "https://github.com/pytorch/pytorch/issues/143222"
 
 
@@ -36,9 +46,8 @@ def _sequences() -> list[tuple[Tensor, Tensor]]:
     "builtins.int",
     name="int-of-data",
     why=REFUSED,
-    reason="data-dependent expression",
+    reason="data-dependent expression|shape",
     link=LINK,
-    exporters=("dynamo",),
     tries=_sequences,
     case=_longest,
     unchanged=lambda x, lengths: x * int(2.5),
@@ -48,8 +57,9 @@ def int_of_data(original: Callable[..., int], *args: Any) -> object:
     """`int(tensor)` as a size that the data decides, towards zero; a constant tensor's is a number."""
     if len(args) != 1 or not _is_number(args[0]):
         return NotImplemented
+    whole = args[0].to(torch.int64)
     # Only a whole number's item() may be a size under torch.export.
-    return args[0].to(torch.int64).item()
+    return whole.reshape(()) if exporting() == "trace" else whole.item()
 
 
 def _share(x: Tensor, lengths: Tensor) -> Tensor:
@@ -61,9 +71,8 @@ def _share(x: Tensor, lengths: Tensor) -> Tensor:
     "builtins.float",
     name="float-of-data",
     why=REFUSED,
-    reason="data-dependent expression",
+    reason="data-dependent expression|relative error",
     link=LINK,
-    exporters=("dynamo",),
     tries=_sequences,
     case=_share,
     unchanged=lambda x, lengths: x * float("2.5"),
@@ -78,9 +87,70 @@ def float_of_data(original: Callable[..., float], *args: Any) -> object:
 
 
 def _is_number(value: object) -> bool:
-    if not isinstance(value, Tensor) or value.is_complex():
+    if not isinstance(value, Tensor) or value.is_complex() or not _of_inputs(value):
         return False
-    return all(isinstance(size, int) and size == 1 for size in value.shape)
+    return not value.dim() or all(isinstance(size, int) and size == 1 for size in value.shape)
+
+
+def _of_inputs(tensor: Tensor) -> bool:
+    """Whether a tensor may be computed from the inputs; under torch.export all may, also those of stored numbers."""
+    running = running_model()
+    if exporting() != "trace" or running is None:
+        return exporting() != "trace"
+    return traced_value(tensor) is not None and not traced_from(tensor, running.tensors.values())
+
+
+def _dispatched(x: Tensor, expert: Tensor) -> tuple[Tensor, ...]:
+    """A mixture of experts, which takes as many rows as each was chosen for; and a mask of the longer side."""
+    start, parts = 0, []
+    counts = torch.stack([(expert == number).sum() for number in range(3)])
+    for number, count in enumerate(counts.cpu().numpy()):
+        if count == 0:
+            continue
+        parts.append(x[start : start + count].cumsum(0) * (number + 1))
+        start += count
+    rows, columns = torch.stack([torch.arange(size).max() + 1 for size in x.shape]).tolist()
+    return torch.cat(parts) / counts.max().item(), torch.cat([x.new_zeros(rows), x.new_ones(columns)])
+
+
+@op(
+    "item",
+    "tolist",
+    "numpy",
+    name="symbolic-items",
+    why="Converting a tensor to a Python number might cause the trace to be incorrect: .item(), .tolist() and .numpy() "
+    "of data or of sizes freeze them",
+    reason="relative error|shape|NumPy",
+    link="https://github.com/pytorch/pytorch/issues/21576",
+    tries=lambda *experts: (torch.randn(len(experts), 4), torch.tensor(experts)),
+    sizes=((0, 2, 1, 0), (1, 1, 0), (2, 0, 0, 1, 2, 2, 1), (0,)),
+    case=_dispatched,
+    unchanged=lambda x, expert: x * torch.ones(1).item(),
+    beside=("data-questions",),
+)
+def symbolic_items(original: Callable[..., object], tensor: Tensor, *args: object, **kwargs: object) -> object:
+    """Keeps numbers that are computed from the inputs as 0-d tensors, nested in lists for tolist().
+
+    For numpy() it is the tensor itself: Python goes through it, and asks for its elements, as it does with an array.
+    """
+    if exporting() == "dynamo":  # torch keeps item() and tolist()
+        return tensor.tolist() if original.__name__ == "numpy" and tensor.dim() == 1 else NotImplemented
+    if traced_from_sizes(tensor):
+        known = not tensor.dim() and static_number(tensor) is not None
+    else:
+        known = tensor.is_complex() or tensor.numel() > _LONGEST or not _of_inputs(tensor)
+    if known or args or kwargs:
+        return NotImplemented
+    if original.__name__ == "numpy":
+        return tensor
+    # The example's numbers are read for the nesting of the lists only.
+    return _nested(tensor if original.__name__ == "tolist" else tensor.reshape(()), original(tensor))
+
+
+def _nested(tensor: Tensor, numbers: object) -> object:
+    if not isinstance(numbers, list):
+        return tensor
+    return [_nested(tensor[index], inner) for index, inner in enumerate(numbers)]
 
 
 def _extremes(x: Tensor, lengths: Tensor) -> Tensor:

@@ -48,9 +48,10 @@ def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: in
         return NotImplemented
     if exporting() == "trace":
         rows = tuple(original(input, 0))
+    elif (count := example_of(input.shape[0])) is None:  # as many as data decides
+        return NotImplemented
     else:  # an index that is a number would be checked against the size, and pin it
-        numbers = range(example_of(input.shape[0]) or 0)
-        rows = tuple(input.index_select(0, torch.tensor([number])).squeeze(0) for number in numbers)
+        rows = tuple(input.index_select(0, torch.tensor([number])).squeeze(0) for number in range(count))
     for number, row in enumerate(rows):
         # On the tensor itself: what is computed from a row is another tensor, without a mark.
         vars(row)[_ROW] = (input, number, len(rows))

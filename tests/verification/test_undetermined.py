@@ -109,7 +109,7 @@ class Nearest(nn.Module):
     """The sum of the rows of the nearest points; points that are far away are all equally far."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        nearest = x.abs().clamp(max=2.0).topk(2, largest=False).indices
+        nearest = x.abs().clamp(max=2.0).topk(2, largest=False).indices.view(-1).view(-1, 2)
         return x.gather(1, nearest).sum(1) + torch.arange(len(x))
 
 
