@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, untraced
+from onnxpatch.decisions.ask import calling_frame
+from onnxpatch.decisions.if_rules.selected_numbers import where_one
 from onnxpatch.formulas.proof_cases import pairs
 from onnxpatch.formulas.symbolic import Array, as_float, as_tensor, symbolic
 
@@ -86,7 +88,10 @@ def _stacked(data: Any, dtype: torch.dtype, device: Any) -> Tensor:
 def _positions(x: Tensor) -> Tensor:
     n = x.shape[1]
     fixed = torch.linspace(0.5, 2.5, 1)  # one step by a number: the exporter's is NaN as well
-    return x + torch.linspace(-1, 1, steps=n)[:, None] * torch.linspace(0.5, n - 0.5, n)[:, None] + fixed
+    middle = torch.zeros(1) if n == 1 else torch.linspace(-1, 1, n)
+    return (
+        x * middle[:, None] + torch.linspace(-1, 1, steps=n)[:, None] * torch.linspace(0.5, n - 0.5, n)[:, None] + fixed
+    )
 
 
 @op(
@@ -102,8 +107,15 @@ def _positions(x: Tensor) -> Tensor:
     unchanged=lambda x: x + torch.linspace(-1, 1, 3),
 )
 def linspace(start: Any, end: Any, steps: Any, **kwargs: Any) -> Tensor:
-    """Computes linspace with dynamic steps from both ends, as torch does, so that both ends are exact."""
-    return _spaced(start, end, steps, **kwargs) if symbolic(steps) or steps == 1 else NotImplemented
+    """Computes linspace with dynamic steps from both ends, as torch does, so that both ends are exact.
+
+    In `zeros(1) if n == 1 else linspace(-1, 1, n)`, no exporter asks again whether n is 1: both are in the graph.
+    """
+    if not symbolic(steps):
+        return _spaced(start, end, steps, **kwargs) if steps == 1 else NotImplemented
+    frame, spaced = calling_frame(1), _spaced(start, end, steps, **kwargs)
+    alone = None if frame is None else where_one(frame, steps)
+    return spaced if alone is None else torch.where(torch.ones_like(spaced).sum() == 1, alone, spaced)
 
 
 @op(

@@ -28,10 +28,11 @@ from onnxpatch.decisions.if_rules.source import (
     evaluated,
     ifs,
     is_identity,
+    is_number,
     is_plain,
     value_in,
 )
-from onnxpatch.formulas.symbolic import chosen, symbolic
+from onnxpatch.formulas.symbolic import chosen, same_size, symbolic
 
 _READ = (ast.Subscript, ast.Attribute, ast.Tuple, ast.Compare, ast.Is, ast.IsNot)
 
@@ -61,6 +62,22 @@ def _assigned(body: list[ast.stmt], frame: FrameType) -> Iterator[tuple[ast.Subs
             yield statement.targets[0], statement.value
         elif isinstance(statement, ast.If) and value_in(statement.test, frame):
             yield from _assigned(statement.body, frame)
+
+
+def where_one(frame: FrameType, size: Any) -> Any:
+    """`a` in `a if size == 1 else f(...)`, where `frame` is calling f; None in any other code."""
+    for compared, body in _where_one(frame)[:1]:
+        if same_size(value_in(compared, frame), size):
+            return value_in(body, frame)
+    return None
+
+
+@at_line
+def _where_one(tree: ast.AST) -> Iterator[tuple[Lines, tuple[ast.expr, ast.expr]]]:
+    for node in ast.walk(tree):
+        compared = comparison(node.test) if isinstance(node, ast.IfExp) else None
+        if isinstance(node, ast.IfExp) and compared and compared.sign == "==" and is_number(compared.right, 1):
+            yield node.orelse, (compared.left, node.body)
 
 
 @at_line
