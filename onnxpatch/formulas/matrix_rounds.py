@@ -124,10 +124,6 @@ def substituted(loop: Loop, a: Tensor, b: Tensor, upper: bool) -> Tensor:
     size, count, whole = blocks(size_of(b, -2))
     if whole and size <= FEW:
         return by_rows(a, b, size, upper)
-    # Where a corner is 0, what is left is divided by it; and the rows after that one depend on it.
-    zero = ((a * identity(a)).sum(-1, keepdim=True) == 0).to(torch.float64)
-    a, before = a + zero * identity(a), torch.cumsum(zero, -2) - zero
-    before = zero.sum(-2, keepdim=True) - zero - before if upper else before
     inside, last = torch.arange(size, device=b.device), torch.ones_like(places).sum() - 1
     number = torch.div(places, size, rounding_mode="trunc")
 
@@ -139,11 +135,24 @@ def substituted(loop: Loop, a: Tensor, b: Tensor, upper: bool) -> Tensor:
         found = torch.matmul(inverted(corner, size, upper), row(b, at) - torch.matmul(lines, x))
         return (torch.where((number * size == first)[:, None], row(found, places - number * size), x),)
 
+    def line(k: Number, x: Tensor) -> State:
+        at = last - k if upper else k
+        found = (row(b, at) - torch.matmul(row(a, at), x)) / column(row(a, at), at)
+        return (torch.where((places == at)[:, None], found, x),)
+
+    # Of a block, all rows are lost to what is not finite; row by row, those that depend on it.
+    alone = strange(torch.where((a == 0) & (identity(a) == 1), torch.nan, a), b)
     if whole:
-        x = torch.matmul(inverted(a, size, upper), b)
+        x = torch.where(alone == 0, torch.matmul(inverted(a, size, upper), b), torch.zeros_like(b))
     else:
-        (x,) = rounds(loop, count, step, torch.zeros_like(b))
-    return torch.where(before > 0, torch.nan, x / (1 - zero))
+        (x,) = rounds(loop, count * (1 - alone), step, torch.zeros_like(b))
+    return rounds(loop, (last + 1) * alone, line, x)[0]
+
+
+def strange(*tensors: Tensor) -> Tensor:
+    """1 where a number is NaN or infinite, else 0."""
+    apart = [(x - x).sum() for x in tensors]
+    return (torch.isnan(torch.stack(apart)).to(torch.int64).sum() > 0).to(torch.int64)
 
 
 def cholesky(loop: Loop, a: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from onnxpatch.formulas.matrix_rounds import (
     rounds,
     row,
     size_of,
+    strange,
     ticks,
 )
 
@@ -116,7 +117,17 @@ def turned(loop: Loop, mirrors: Tensor, factors: Tensor, x: Tensor, transposed: 
     def step(k: Number, found: Tensor) -> State:
         return (_product(_panel(mirrors, factors, k if transposed else last - k, size), found, transposed),)
 
-    return rounds(loop, count, step, x.to(torch.float64))[0]
+    def line(k: Number, found: Tensor) -> State:
+        at = k if transposed else many - 1 - k
+        whole = torch.where((rows > at)[:, None], column(mirrors, at), (rows == at).to(torch.float64)[:, None])
+        change = column(factors.unsqueeze(-2), at) * whole * torch.matmul(whole[..., 0].unsqueeze(-2), found)
+        return (torch.where((rows >= at)[:, None], found - change, found),)
+
+    # A product with a NaN reaches all rows; one reflection after the other, those that depend on it.
+    x, rows, many = x.to(torch.float64), along(mirrors[..., 0]), torch.ones_like(along(factors)).sum()
+    alone = strange(mirrors, factors, x)
+    (x,) = rounds(loop, torch.ones_like(many) * count * (1 - alone), step, x)
+    return rounds(loop, many * alone, line, x)[0]
 
 
 # ------------------------------------------------------------------ Jacobi's rotations
