@@ -39,7 +39,7 @@ STANDS_FOR = {
 UNDER_TRACE = {"encoder-padding", "fft"}
 # Five seconds and more, up to a minute, by the other exporter: in make test they are compared under trace.
 IN_TEST_ALL = {
-    "dynamo": {"class of torch", "complex_pairs", "fourier", "matrices", "matrix_rounds", "scans"},
+    "dynamo": {"class of torch", "complex_pairs", "fourier", "matrices", "matrix_rounds", "orthogonal", "scans"},
     "trace": set(),
 }
 PYTHON = ("builtins", "math", "operator")

@@ -37,12 +37,12 @@ def rounds(loop: Loop, count: Any, step: Callable[..., State], *state: Tensor) -
     return tuple(found[1:])
 
 
-def size_of(x: Tensor, axis: int) -> Any:
+def size_along(x: Tensor, axis: int) -> Any:
     """A number where no input changes it, under trace too."""
     return x.shape[axis] if symbolic(x.shape[axis]) else fixed_size(x, axis)
 
 
-def blocks(count: Any) -> tuple[int, Any, bool]:
+def row_blocks(count: Any) -> tuple[int, Any, bool]:
     """(How many rows are done at once, how often; whether these are all) of so many."""
     if isinstance(count, int) and count <= _BLOCK:
         return count, 1, True
@@ -86,7 +86,7 @@ def solved(loop: Loop, a: Tensor, b: Tensor) -> Tensor:
         return (torch.where((places == k)[:, None], scaled, both - column(both, k) * scaled),)
 
     size = a.shape[-1]
-    (found,) = rounds(loop, size_of(a, -1), step, torch.cat(parts, -1))
+    (found,) = rounds(loop, size_along(a, -1), step, torch.cat(parts, -1))
     return found.narrow(-1, size, b.shape[-1])
 
 
@@ -121,7 +121,7 @@ def substituted(loop: Loop, a: Tensor, b: Tensor, upper: bool) -> Tensor:
     lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if a.dim() != b.dim() or a.dim() > 2 else ()
     a, b = (one.to(torch.float64).expand([*lead, *one.shape[-2:]]) for one in (a, b))
     places = torch.arange(b.shape[-2], device=b.device)
-    size, count, whole = blocks(size_of(b, -2))
+    size, count, whole = row_blocks(size_along(b, -2))
     if whole and size <= FEW:
         return by_rows(a, b, size, upper)
     inside, last = torch.arange(size, device=b.device), torch.ones_like(places).sum() - 1
@@ -158,7 +158,7 @@ def strange(*tensors: Tensor) -> Tensor:
 def cholesky(loop: Loop, a: Tensor) -> Tensor:
     """The triangle L with L Lᵀ = a, one block of columns after the other; NaN where there is none."""
     a, places = a.to(torch.float64), torch.arange(a.shape[-1], device=a.device)
-    size, count, whole = blocks(size_of(a, -1))
+    size, count, whole = row_blocks(size_along(a, -1))
 
     def columns(corner: Tensor) -> Tensor:
         """Of a block, column by column."""
@@ -198,7 +198,7 @@ def identity(x: Tensor) -> Tensor:
 def ticks(x: Tensor) -> tuple[Tensor, Tensor, Any]:
     """The numbers of the rows, those of the columns, and how many there are of what is fewer."""
     rows, columns = (torch.arange(x.shape[axis], device=x.device) for axis in (-2, -1))
-    sizes = [size_of(x, axis) for axis in (-2, -1)]
+    sizes = [size_along(x, axis) for axis in (-2, -1)]
     if all(isinstance(size, int) for size in sizes):
         return rows, columns, min(sizes)
     return rows, columns, torch.minimum(torch.ones_like(rows).sum(), torch.ones_like(columns).sum())

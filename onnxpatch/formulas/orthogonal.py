@@ -10,12 +10,12 @@ from onnxpatch.formulas.matrix_rounds import (
     Number,
     State,
     along,
-    blocks,
     column,
     inverted,
     rounds,
     row,
-    size_of,
+    row_blocks,
+    size_along,
     strange,
     ticks,
 )
@@ -46,7 +46,7 @@ def small_qr(a: Tensor, rows: int, n: int) -> tuple[Tensor, Tensor]:
 def reflected(loop: Loop, a: Tensor) -> tuple[Tensor, Tensor]:
     """(R, and below it the reflections without their 1; their factors) of (..., m, n), with LAPACK's signs."""
     rows, columns, most = ticks(a)
-    size, count, whole = blocks(most)
+    size, count, whole = row_blocks(most)
     inside, places = torch.arange(size, device=a.device), torch.arange(most, device=a.device)
     last = torch.ones_like(places).sum() - 1
 
@@ -74,7 +74,7 @@ def reflected(loop: Loop, a: Tensor) -> tuple[Tensor, Tensor]:
 
         part = column(both, torch.minimum(first + inside, last))
         part, own = rounds(loop, behind if whole else behind - first, step, part, torch.zeros_like(part[..., 0, :]))
-        if whole and size_of(a, -1) == size:
+        if whole and size_along(a, -1) == size:
             return part, own
         here = torch.clamp(columns - first, 0, size - 1)
         both = torch.where((columns >= first) & (columns < behind), column(part, here), both)
@@ -111,7 +111,7 @@ def _product(panel: tuple[Tensor, Tensor], x: Tensor, transposed: bool) -> Tenso
 def turned(loop: Loop, mirrors: Tensor, factors: Tensor, x: Tensor, transposed: bool = False) -> Tensor:
     """Q x, or Qᵀ x, of the reflections that `reflected` gives. x: (..., m, k)."""
     mirrors, factors = mirrors.to(torch.float64), factors.to(torch.float64)
-    size, count, _ = blocks(size_of(factors, -1))
+    size, count, _ = row_blocks(size_along(factors, -1))
     last = torch.div(torch.ones_like(along(factors)).sum() - 1, size, rounding_mode="trunc")
 
     def step(k: Number, found: Tensor) -> State:

@@ -34,13 +34,23 @@ _WIDTH = {1: 200, 2: 48, 3: 10}  # by the number of dimensions in a guard: sizes
 
 @dataclass(frozen=True)
 class _Guard:
-    """One condition: its text, the dimensions in it, and a compiled function of their sizes."""
+    """One condition: the dimensions in it, its text in their names, and a compiled function of their sizes."""
 
-    expression: str
-    dimensions: tuple[str, ...]
     condition: Any
     symbols: tuple[tuple[Any, str], ...]
     source: str = ""
+
+    @property
+    def dimensions(self) -> tuple[str, ...]:
+        return tuple(name for _, name in self.symbols)
+
+    @functools.cached_property
+    def expression(self) -> str:
+        # Only of conditions that are told: the text of a long one takes seconds.
+        import sympy
+
+        renamed = {symbol: sympy.Symbol(name, integer=True) for symbol, name in self.symbols}
+        return _QUOTIENT.sub(r"\1/\2", str(self.condition.xreplace(renamed)))
 
     def holds(self, sizes: dict[str, int]) -> bool | None:
         """Whether the condition is true at these sizes; None if it cannot be evaluated."""
@@ -77,8 +87,7 @@ def guards_of(exported: object, inputs: Inputs, dims: Sequence[DynamicDim]) -> l
         symbols = tuple(sorted(((s, names[s]) for s in condition.free_symbols if s in names), key=lambda p: p[1]))
         # One with a number from data, or an axis that was not declared, cannot be evaluated at sizes.
         if symbols and len(symbols) == len(condition.free_symbols):
-            text = _renamed(condition, symbols)
-            found.append(_Guard(text, tuple(name for _, name in symbols), condition, symbols, source))
+            found.append(_Guard(condition, symbols, source))
     return found
 
 
@@ -92,13 +101,6 @@ def _as_sums(sizes: Mapping[Any, SizeExpression], names: Mapping[Any, str]) -> d
         for symbol, size in sizes.items()
         if not size.is_plain and all(name in own for name in size.names)
     }
-
-
-def _renamed(condition: Any, symbols: Sequence[tuple[Any, str]]) -> str:
-    import sympy
-
-    text = str(condition.xreplace({symbol: sympy.Symbol(name, integer=True) for symbol, name in symbols}))
-    return _QUOTIENT.sub(r"\1/\2", text)
 
 
 def breaking_probes(guards: Sequence[_Guard], search: Oracle) -> list[Broken]:

@@ -44,6 +44,8 @@ def _concerned(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     first = args[0] if args else None
     if function.__name__ in _MEETING:  # under trace a size is a tensor, and what an array makes with one an array
         return isinstance(args[1], Tensor) and not symbolic(args[1])
+    if function.__name__ == "from_numpy":  # in place of counts as an array, `symbolic-items` gives a tensor
+        return isinstance(first, Array | Tensor)
     if function.__name__ == "dtype":
         return isinstance(first, np.dtype) or (isinstance(first, type) and issubclass(first, np.generic))
     return _sized((*args, *kwargs.values()))
@@ -74,7 +76,7 @@ def arrays_of_sizes(original: Any, *args: Any, **kwargs: Any) -> object:
     if name == "dtype":  # torch's arrays know NumPy's dtypes by name alone
         return original(np.dtype(args[0]).name)
     if name == "from_numpy":
-        return args[0].tensor
+        return getattr(args[0], "tensor", args[0])
     # Of numbers alone, the result is no tensor: it may be a size again.
     if name in _OF_NUMBERS and all(isinstance(one, int | float | torch.SymInt | torch.SymFloat) for one in args):
         return _OF_NUMBERS[name](*args)

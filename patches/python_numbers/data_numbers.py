@@ -131,10 +131,11 @@ def _dispatched(x: Tensor, expert: Tensor) -> tuple[Tensor, ...]:
 def symbolic_items(original: Callable[..., object], tensor: Tensor, *args: object, **kwargs: object) -> object:
     """Keeps numbers that are computed from the inputs as 0-d tensors, nested in lists for tolist().
 
-    For numpy() it is the tensor itself: Python goes through it, and asks for its elements, as it does with an array.
+    For numpy() of whole numbers it is the tensor itself, of whose elements Python asks as it does of an array's.
     """
     if exporting() == "dynamo":  # torch keeps item() and tolist()
-        return tensor.tolist() if original.__name__ == "numpy" and tensor.dim() == 1 else NotImplemented
+        counts = original.__name__ == "numpy" and tensor.dim() == 1 and not tensor.is_floating_point()
+        return tensor.tolist() if counts else NotImplemented
     if traced_from_sizes(tensor):
         known = not tensor.dim() and static_number(tensor) is not None
     else:
@@ -142,7 +143,7 @@ def symbolic_items(original: Callable[..., object], tensor: Tensor, *args: objec
     if known or args or kwargs:
         return NotImplemented
     if original.__name__ == "numpy":
-        return tensor
+        return NotImplemented if tensor.is_floating_point() else tensor
     # The example's numbers are read for the nesting of the lists only.
     return _nested(tensor if original.__name__ == "tolist" else tensor.reshape(()), original(tensor))
 

@@ -205,7 +205,7 @@ def qr_by_reflections(original: Callable[..., Any], A: Tensor, mode: Any = "redu
         return _leading(A, mode, A.shape[-1]).to(A.dtype)
     if mode in (True, False):  # torch.qr(input, some)
         mode = "reduced" if mode else "complete"
-    sizes = [rounds.size_of(A, axis) for axis in (-2, -1)]
+    sizes = [rounds.size_along(A, axis) for axis in (-2, -1)]
     if mode == "reduced" and all(isinstance(size, int) and size <= rounds.FEW for size in sizes):
         return _RESULTS.linalg_qr([part.to(A.dtype) for part in orthogonal.small_qr(A.double(), *sizes)])
     mirrors, factors = orthogonal.reflected(while_loop, A)

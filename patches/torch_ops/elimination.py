@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
-from onnxpatch.formulas.matrix_rounds import cholesky, failed, identity, singular, size_of, solved, substituted
+from onnxpatch.formulas.matrix_rounds import cholesky, failed, identity, singular, size_along, solved, substituted
 from onnxpatch.formulas.symbolic import counted
 
 _RESULTS: Any = torch.return_types  # torch's stubs lack most of them
@@ -70,7 +70,7 @@ def systems(
 ) -> Any:
     """The inverse, or the solution of a system of equations."""
     name = original.__name__
-    rows = size_of(A, -1)
+    rows = size_along(A, -1)
     if B is None and isinstance(rows, int) and 1 <= rows <= 3:
         found = (cofactors := adjugate(A, rows)) / determinant(A, cofactors)[..., None, None]
     elif B is None:
