@@ -242,7 +242,9 @@ class _Recorded(torch.autograd.Function):
         # Only tensors that are arguments may be used in here. The tracer would look for others, and for traced sizes,
         # in this function's own subgraph, and not find them.
         given = (size if isinstance(size, int) else own for size, own in zip(example, more, strict=True))
-        return recipe[0](x, *given)
+        made: torch.Tensor = recipe[0](x, *given)
+        # A model may write into what it gets; torch refuses that for a view that such a function makes.
+        return made.clone() if made is x or made._is_view() else made
 
     @staticmethod
     def repeated(recipe: Recipe, example: Sequence[object], x: torch.Tensor, *more: object) -> torch.Tensor:

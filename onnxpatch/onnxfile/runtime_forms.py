@@ -92,6 +92,8 @@ def forget_merged_sizes(file: str | os.PathLike[str]) -> bool:
             return False
         behind = {name for node in graph.node[merged:] for name in node.output}
         kept = [value for value in graph.value_info if value.name not in behind]
+        if len(kept) == len(graph.value_info):  # forgotten before: the file is as it was
+            return False
         del graph.value_info[:]
         graph.value_info.extend(kept)
         return True

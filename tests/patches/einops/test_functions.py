@@ -167,3 +167,17 @@ def test_every_dtype(dtype, exporter):
     tolerance = {torch.float16: 3e-3, torch.bfloat16: 1e-2}.get(dtype, 1e-5)  # a few units of the last place
     for x, want in zip(xs, wanted, strict=True):
         assert exporting.wrong(exporting.run(file, (x,)), want, tolerance) is None, tuple(x.shape)
+
+
+class Masked(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = rearrange(x * 2, "b i j () -> b i j")
+        weights.masked_fill_(weights > 0, -1.0)
+        return weights.clamp_(min=-2.0)
+
+
+def test_a_result_may_be_written_into():
+    """torch refuses to write into a view that an autograd function made, which stands for einops under trace."""
+    report = onnxpatch.export(Masked(), (torch.randn(2, 3, 4, 1),), exporter="trace", attempts="asked",
+                              dynamic_shapes=({0: "b", 1: "i", 2: "j"},))  # fmt: skip
+    assert report.ok
