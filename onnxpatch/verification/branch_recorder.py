@@ -193,8 +193,9 @@ class Decisions(TorchFunctionMode):
         sides = (left, right)
         if not all(isinstance(side, torch.Tensor | int | float) for side in sides):
             return
-        # `x != x` is a way to ask for NaN.
-        self.asks_finite |= left is right or any(isinstance(side, float) and not math.isfinite(side) for side in sides)
+        # `x != x` is a way to ask for NaN, `x == inf` for infinity; `x <= radius` with an infinite one asks for nothing.
+        infinite = any(isinstance(side, float) and not math.isfinite(side) for side in sides)
+        self.asks_finite |= left is right or (equality and infinite)
         numbers = [number_of(left), number_of(right)]
         for side, number in zip((right, left), numbers, strict=True):  # what a tensor is compared with
             if number is not None and isinstance(side, torch.Tensor) and math.isfinite(number):
