@@ -193,7 +193,7 @@ class Decisions(TorchFunctionMode):
         sides = (left, right)
         if not all(isinstance(side, torch.Tensor | int | float) for side in sides):
             return
-        # `x != x` is a way to ask for NaN, `x == inf` for infinity; `x <= radius` with an infinite one asks for nothing.
+        # `x != x` is a way to ask for NaN, `x == inf` for infinity; `x <= radius` with an infinite one is none.
         infinite = any(isinstance(side, float) and not math.isfinite(side) for side in sides)
         self.asks_finite |= left is right or (equality and infinite)
         numbers = [number_of(left), number_of(right)]
