@@ -195,7 +195,7 @@ class Decisions(TorchFunctionMode):
             return
         # `x != x` is a way to ask for NaN, `x == inf` for infinity; `x <= radius` with an infinite one is none.
         infinite = any(isinstance(side, float) and not math.isfinite(side) for side in sides)
-        self.asks_finite |= left is right or (equality and infinite)
+        self.asks_finite |= left is right or equality & infinite
         numbers = [number_of(left), number_of(right)]
         for side, number in zip((right, left), numbers, strict=True):  # what a tensor is compared with
             if number is not None and isinstance(side, torch.Tensor) and math.isfinite(number):
