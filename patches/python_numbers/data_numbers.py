@@ -89,15 +89,17 @@ def float_of_data(original: Callable[..., float], *args: Any) -> object:
 def _is_number(value: object) -> bool:
     if not isinstance(value, Tensor) or value.is_complex() or not _of_inputs(value):
         return False
-    return not value.dim() or all(isinstance(size, int) and size == 1 for size in value.shape)
+    return all(isinstance(size, int) and size == 1 for size in value.shape)
 
 
 def _of_inputs(tensor: Tensor) -> bool:
     """Whether a tensor may be computed from the inputs; under torch.export all may, also those of stored numbers."""
+    if exporting() != "trace":
+        return True
     running = running_model()
-    if exporting() != "trace" or running is None:
-        return exporting() != "trace"
-    return traced_value(tensor) is not None and not traced_from(tensor, running.tensors.values())
+    if running is None or traced_value(tensor) is None:
+        return False
+    return not traced_from(tensor, running.tensors.values())
 
 
 def _dispatched(x: Tensor, expert: Tensor) -> tuple[Tensor, ...]:

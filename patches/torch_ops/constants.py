@@ -185,10 +185,8 @@ def stored_weight(original: Callable[..., Tensor], input: Tensor, tau: Tensor | 
     running = running_model()
     if running is None or running.model is None:
         return NotImplemented
-    if exporting() == "trace":
-        stored = [*running.model.parameters(), *running.model.buffers()]
-        if not all(traced_from(tensor, stored) for tensor in tensors):
-            return NotImplemented
+    if exporting() == "trace" and not all(traced_from(tensor, running.tensors.values()) for tensor in tensors):
+        return NotImplemented
     known = [constant(tensor, running.model, running.tensors) for tensor in tensors]
     if any(tensor is None for tensor in known):
         return NotImplemented

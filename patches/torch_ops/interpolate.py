@@ -213,8 +213,7 @@ def _is_table(input: Tensor) -> bool:
     """Whether `input` is a position table: its spatial sizes are those of a parameter, not of an image."""
     if exporting() == "trace":
         running = running_model()
-        model = running.model if running else None
-        return model is not None and traced_from(input, (*model.parameters(), *model.buffers()))
+        return running is not None and traced_from(input, running.tensors.values())
     return all(isinstance(size, int) for size in input.shape)
 
 
