@@ -39,12 +39,11 @@ if TYPE_CHECKING:
     from onnxpatch.onnxfile.metadata import __version__ as __version__
     from onnxpatch.onnxfile.runtimes.interface import Runtime
     from onnxpatch.patched import Patched, patch_model, patched
-    from onnxpatch.patching.decorators import keep, onnx_forward, onnx_standin
     from onnxpatch.patching.fingerprints import KnownBody
     from onnxpatch.patching.op_rows import missing, op, untraced
     from onnxpatch.patching.plan import Plan, plan
     from onnxpatch.patching.proof import Proof
-    from onnxpatch.patching.registry import REGISTRY, Patch, Registry, patch
+    from onnxpatch.patching.registry import REGISTRY, Patch, Registry, keep, onnx_forward, onnx_standin, patch
     from onnxpatch.patching.runtime import running_model
     from onnxpatch.patching.when import When
     from onnxpatch.results.diagnosis import Culprit, Diagnosis, Proposal
@@ -82,12 +81,11 @@ _HOMES = {
     "onnxfile.runtimes.interface": ("Runtime",),
     "loops": ("each", "scan", "while_loop"),
     "patched": ("Patched", "patch_model", "patched"),
-    "patching.decorators": ("keep", "onnx_forward", "onnx_standin"),
     "patching.fingerprints": ("KnownBody",),
     "patching.op_rows": ("missing", "op", "untraced"),
     "patching.plan": ("Plan", "plan"),
     "patching.proof": ("Proof",),
-    "patching.registry": ("REGISTRY", "Patch", "Registry", "patch"),
+    "patching.registry": ("REGISTRY", "Patch", "Registry", "keep", "onnx_forward", "onnx_standin", "patch"),
     "patching.runtime": ("running_model",),
     "patching.when": ("When",),
     "results.diagnosis": ("Culprit", "Diagnosis", "Proposal"),

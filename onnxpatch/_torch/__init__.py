@@ -44,14 +44,8 @@ except (ImportError, AttributeError):
     numpy_on_tensors, Array = gone_module("torch._numpy"), ()
 
 __all__ = [
-    "PROXY_MAKER",
-    "Array",
-    "assigned_in_compiled",
-    "exporting",
-    "numpy_on_tensors",
-    "pytree",
-    "written_callables",
-]
+    "PROXY_MAKER", "Array", "assigned_in_compiled", "exporting", "numpy_on_tensors", "pytree", "written_callables",
+]  # fmt: skip
 
 _ASSIGNED = re.compile(r"^\s*self\.(\w+) = ", re.M)
 

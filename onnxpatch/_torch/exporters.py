@@ -42,11 +42,6 @@ import torch
 from onnxpatch._torch.one_export import Replaced
 from onnxpatch.process import undone
 
-__all__ = [
-    "dynamo_capture", "dynamo_export", "exact_constants", "input_symbols", "kept_translations", "parts_in_modes",
-    "scripted_parts", "watched_sizes", "without_tracing",
-]  # fmt: skip
-
 _EXPORTER = "torch.onnx._internal.exporter"
 # By opset: what was registered then, and the table. One object, so that no thread sees half of it.
 _tables: dict[int, tuple[object, Any]] = {}

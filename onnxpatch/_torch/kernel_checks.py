@@ -21,8 +21,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["beyond_bounds", "makes_storage", "result_bytes", "sized_by_data"]
-
 _RESIZING = frozenset({"aten::resize_", "aten::resize_as_", "aten::set_"})
 _MOST_REMEMBERED = 4096
 _remembered: dict[Any, float] = {}

@@ -40,8 +40,6 @@ import torch
 from onnxpatch._torch.relied_on import find
 from onnxpatch.process import Shared, filtered, printed, process_lock, release, undone
 
-__all__ = ["forked_inside", "no_graphs_printed", "one_export", "public_export_alone", "quiet_exporters", "quiet_torch"]
-
 _numbers = itertools.count()
 _LIBRARIES = ("torch", "onnxscript", "onnx_ir")
 _OWN_CODE = re.compile(r"(torch|onnxscript|onnx_ir|copyreg)\b")  # copyreg: pickling torch's own classes warns there

@@ -23,8 +23,6 @@ from typing import Any
 import torch
 from torch import fx
 
-__all__ = ["CONDITIONS", "RULES", "SIZED", "size_of", "size_recipe"]
-
 _aten = torch.ops.aten
 _IN_PLACE = ("add_.Tensor", "sub_.Tensor", "mul_.Tensor", "div_.Tensor", "relu_.default", "silu_.default")
 _TAG = torch.Tag.maybe_aliasing_or_mutating

@@ -120,8 +120,6 @@ def tested_operators() -> frozenset[str]:
     return frozenset(name for text in texts for name in _ENTRY.findall(text))
 
 
-__all__ = ["few_decompositions"]
-
 # torch's exporter removes them from the program after the decomposition.
 _CHECKS = frozenset(
     {

@@ -31,8 +31,6 @@ from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
 from onnxpatch.process import Shared, filtered, undone, warned
 
-__all__ = ["numbers_negated", "weights_left_out"]
-
 _BOOL = 9  # as ONNX numbers it
 
 

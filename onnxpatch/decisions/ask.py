@@ -154,6 +154,11 @@ def deciding_frame(depth: int) -> FrameType | None:
     return None if frame is None or package_of(frame) == "torch" else frame
 
 
+def of_the_model(function: object, args: object, kwargs: object) -> bool:
+    """Whether the model itself asks, and not torch: the `calls=` of a patch that leaves torch its own questions."""
+    return deciding_frame(1) is not None
+
+
 def calling_frame(depth: int) -> FrameType | None:
     """As `deciding_frame`, for the call of a function of torch, which torch may have handed on to the stand-in."""
     return asking_frame(sys._getframe(depth + 1), "torch", *_BETWEEN)

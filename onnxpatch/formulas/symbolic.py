@@ -15,7 +15,7 @@ from torch import Tensor
 
 from onnxpatch._torch import Array, numpy_on_tensors
 from onnxpatch._torch.cond import assume, free_symbols
-from onnxpatch._torch.function_modes import function_name, tracing_paused, unseen
+from onnxpatch._torch.function_modes import function_name, tracing_paused
 from onnxpatch._torch.symbolic_sizes import (
     constant_size,
     decided_by_data,
@@ -42,44 +42,12 @@ from onnxpatch._torch.tensor_origins import (
 )
 
 __all__ = [
-    "ROUNDING",
-    "Array",
-    "all_ones",
-    "as_float",
-    "as_tensor",
-    "assume",
-    "chosen",
-    "constant",
-    "constant_size",
-    "counted",
-    "decided_by_data",
-    "divided_by_data",
-    "divides_negative",
-    "example_number",
-    "example_of",
-    "function_name",
-    "keep_constant",
-    "missing_to",
-    "never_negative",
-    "numpy_on_tensors",
-    "one_step",
-    "operator_of",
-    "relation_of",
-    "same_size",
-    "sampled_sizes",
-    "scaled",
-    "split_fraction",
-    "static_number",
-    "symbolic",
-    "traced_from",
-    "traced_from_sizes",
-    "traced_value",
-    "tracing_paused",
-    "truncated",
-    "unrecorded",
-    "unseen",
-    "whole_part",
-]
+    "Array", "all_ones", "as_float", "as_tensor", "assume", "chosen", "constant", "constant_size",
+    "counted", "decided_by_data", "divided_by_data", "divides_negative", "example_number", "example_of",
+    "function_name", "keep_constant", "missing_to", "never_negative", "numpy_on_tensors", "one_step", "operator_of",
+    "relation_of", "same_size", "sampled_sizes", "scaled", "split_fraction", "static_number", "symbolic", "traced_from",
+    "traced_from_sizes", "traced_value", "tracing_paused", "truncated", "unrecorded",
+]  # fmt: skip
 
 # float32, in which ONNX computes on sizes, may come out just below a whole number that eager's float64 reaches.
 ROUNDING = 1e-6

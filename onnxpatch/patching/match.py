@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.decorators import FORWARD, STAND_IN
 from onnxpatch.patching.fingerprints import known_bodies, unknown_body
 from onnxpatch.patching.generated import class_before
-from onnxpatch.patching.registry import Patch, Registry
+from onnxpatch.patching.registry import FORWARD, STAND_IN, Patch, Registry
 from onnxpatch.patching.when import loaded, resolve
 from onnxpatch.process import undone
 from onnxpatch.settings import Settings

@@ -18,10 +18,9 @@ from onnxpatch.inputs.modules import modules
 from onnxpatch.inputs.validate import check_opset, refuse_no_module
 from onnxpatch.messages.text import one_line, plural, table
 from onnxpatch.patching.code_places import likely_of
-from onnxpatch.patching.decorators import KEEP
 from onnxpatch.patching.generated import class_before, mixins_of
 from onnxpatch.patching.match import FunctionPatch, candidates_by_class, raise_if_ambiguous, ties, usable_functions
-from onnxpatch.patching.registry import REGISTRY, Patch, Registry
+from onnxpatch.patching.registry import KEEP, REGISTRY, Patch, Registry
 from onnxpatch.patching.when import listed_selectors, misspelled
 from onnxpatch.results.report import fragment
 from onnxpatch.settings import BRANCH_OPTIONS, Settings, make_settings

@@ -1,30 +1,42 @@
-"""`patch` declares a patch; `Registry` keeps the declarations and finds those of onnxpatch and of plug-ins."""
+"""What declares a patch: `patch`, and in a layer's own code `onnx_forward`, `onnx_standin` and `keep`. `Registry` has
+the patches, and finds those of onnxpatch and of plug-ins.
+
+The decorators of layers replace `if torch.onnx.is_in_onnx_export():` in a forward:
+
+    class Layer(nn.Module):
+        def forward(self, x): ...           # eager
+
+        @onnxpatch.onnx_forward
+        def forward_onnx(self, x): ...      # runs in place of forward while an exporter runs
+
+They only set an attribute, which is read when a model is patched: it costs nothing in eager.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import importlib.util
 import inspect
 import pkgutil
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Literal, TypeVar
 
+import torch
+
 from onnxpatch.errors import DuplicatePatchError
 from onnxpatch.patching.proof import Proof
-from onnxpatch.patching.when import ANY_TORCH_FUNCTION, When
+from onnxpatch.patching.when import ANY_TORCH_FUNCTION, When, joined
 from onnxpatch.process import process_lock
 
-_JOINED = ("exporters", "requires", "calls", "accepts", "bodies", "subclasses", "by_name")
-_GONE = {
-    "opset": "a stand-in can read running_model().settings.opset, and return NotImplemented",
-    "replaces": "give the class its stand-in: onnxpatch.onnx_standin(StandIn)(Class)",
-}
 ENTRY_POINTS = "onnxpatch.patches"
+FORWARD = "__onnxpatch_forward__"
+STAND_IN = "__onnxpatch_stand_in__"
+KEEP = "__onnxpatch_keep__"
+Method = TypeVar("Method", bound=Callable[..., Any])
+Kept = TypeVar("Kept", "type[torch.nn.Module]", torch.nn.Module)
 StandIn = TypeVar("StandIn", bound=Callable[..., Any])
 Kind = Literal["class", "function", "replacement"]
 
@@ -226,20 +238,41 @@ def check_targets(targets: tuple[str, ...], when: When) -> None:
         raise TypeError("the target 'torch.*' goes with when=When(calls=...), which says what of it is meant")
 
 
-def joined(when: When | None, given: Mapping[str, Any]) -> tuple[When, bool]:
-    """`when` with what is given in the old way, and `replaces`. Raises TypeError for names that patch() never had."""
-    if unknown := [name for name in given if name not in _JOINED and name not in _GONE]:
-        raise TypeError(f"patch() got an unexpected keyword argument {unknown[0]!r}")
-    if moved := [name for name in _JOINED if name in given]:
-        _warn(f"patch({', '.join(f'{name}=' for name in moved)}) is deprecated: write when=onnxpatch.When("
-              f"{', '.join(f'{name}=...' for name in moved)})")  # fmt: skip
-    for name in given:
-        if name in _GONE:
-            _warn(f"patch({name}=) is deprecated and goes in the next version: {_GONE[name]}")
-    named = {name: value for name, value in given.items() if name != "replaces" and value is not None}
-    return dataclasses.replace(when or When(), **named), bool(given.get("replaces"))
+# ------------------------------------------------------------------ in the code of a layer
+def onnx_forward(method: Method) -> Method:
+    """Mark a method that replaces `forward` during export. Inside it, `self.forward(...)` runs the eager forward.
+
+        @onnxpatch.onnx_forward
+        def export_forward(self, x): ...
+
+    It takes the same arguments as forward, under the same names. A subclass that overrides `forward` and marks no
+    method of its own is exported with its own forward, and the plan says so.
+    """
+    setattr(method, FORWARD, True)
+    return method
 
 
-def _warn(text: str) -> None:
-    # 4: the line that calls patch(), past `joined` and `patch`.
-    warnings.warn(text, DeprecationWarning, stacklevel=4)
+def onnx_standin(stand_in: type) -> Callable[[type], type]:
+    """Mark a class with the stand-in that is used for it during export: `@onnxpatch.onnx_standin(StandIn)`.
+
+    stand_in: a mixin, whose methods override those of the class; or a subclass of nn.Module: `stand_in(module)` then
+        replaces the module, and may have other parameters.
+    """
+
+    def mark(cls: type) -> type:
+        setattr(cls, STAND_IN, stand_in)
+        return cls
+
+    return mark
+
+
+def keep(target: Kept) -> Kept:
+    """Leave a module, or all modules of a class, out of patching: they and their submodules are exported unpatched.
+
+    target: a module, or a class of modules (`@onnxpatch.keep`). Returns it.
+    """
+    if isinstance(target, torch.nn.Module):
+        vars(target)[KEEP] = True
+    else:
+        setattr(target, KEEP, True)
+    return target

@@ -10,8 +10,9 @@ import importlib.util
 import inspect
 import sys
 import types
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
@@ -25,6 +26,11 @@ from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
 ANY_TORCH_FUNCTION = "torch.*"
 _MISSING = object()
+_JOINED = ("exporters", "requires", "calls", "accepts", "bodies", "subclasses", "by_name")
+_GONE = {
+    "opset": "a stand-in can read running_model().settings.opset, and return NotImplemented",
+    "replaces": "give the class its stand-in: onnxpatch.onnx_standin(StandIn)(Class)",
+}
 Calls = Callable[[Any, tuple[Any, ...], dict[str, Any]], bool]
 Accepts = Callable[[torch.nn.Module, Settings], "str | None"]
 # Functions that make a complex tensor out of real ones.
@@ -193,6 +199,25 @@ class When:
         if highest is not None and settings.opset > highest:
             return f"works up to opset {highest}, not {settings.opset}"
         return None
+
+
+def joined(when: When | None, given: Mapping[str, Any]) -> tuple[When, bool]:
+    """`when` with what is given in the old way, and `replaces`. Raises TypeError for names that patch() never had."""
+    if unknown := [name for name in given if name not in _JOINED and name not in _GONE]:
+        raise TypeError(f"patch() got an unexpected keyword argument {unknown[0]!r}")
+    if moved := [name for name in _JOINED if name in given]:
+        _warn(f"patch({', '.join(f'{name}=' for name in moved)}) is deprecated: write when=onnxpatch.When("
+              f"{', '.join(f'{name}=...' for name in moved)})")  # fmt: skip
+    for name in given:
+        if name in _GONE:
+            _warn(f"patch({name}=) is deprecated and goes in the next version: {_GONE[name]}")
+    named = {name: value for name, value in given.items() if name != "replaces" and value is not None}
+    return replace(when or When(), **named), bool(given.get("replaces"))
+
+
+def _warn(text: str) -> None:
+    # 4: the line that calls patch(), past `joined` and `patch`.
+    warnings.warn(text, DeprecationWarning, stacklevel=4)
 
 
 def is_plain_call(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:

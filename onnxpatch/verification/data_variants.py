@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from onnxpatch.verification.comparison import is_blank
+from onnxpatch.verification.probe import measures
 
 _FIRST = 4  # inputs that are changed alone
 MAGNITUDES = (30.0, 0.001)
@@ -38,7 +39,7 @@ def variants(values: Sequence[object], finite: bool = True) -> Iterator[Variant]
 
 def rescaled(values: Sequence[object], factor: float) -> Variant:
     """(label, leaves): the floats times `factor`. Masks stay, and whole numbers, which count something."""
-    return f"times {factor:g}", [_changed(v, _measures, lambda x: x * factor) for v in values]
+    return f"times {factor:g}", [_changed(v, measures, lambda x: x * factor) for v in values]
 
 
 def is_dull(values: Sequence[object], outputs: Sequence[torch.Tensor | None]) -> bool:
@@ -75,10 +76,6 @@ def is_mask(value: object) -> bool:
 def counts_or_marks(values: Sequence[object]) -> bool:
     """Whether a value counts something, or is a mask: other data may show more there than other numbers."""
     return any(is_mask(value) or is_whole(value) for value in values)
-
-
-def _measures(value: Any) -> bool:
-    return is_float(value) and bool((value != value.round()).any())
 
 
 # ------------------------------------------------------------------ changes

@@ -1,23 +1,19 @@
-"""Dynamic dimensions that a file keeps at the example's size, and those of which no other size has a verdict.
+"""Dynamic dimensions that a wrong file keeps at the example's size, by the node that shows it.
 
-A specialized dimension shows in the declared shapes of the file's inputs, or at a node: one that fails at every other
-size, or one whose output keeps its shape when its input's shape changes.
+That node fails at every other size, or its output keeps its shape when its input's shape changes.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.onnxfile.graph import all_nodes, scopes
 from onnxpatch.onnxfile.runtime import Graph, intermediate_shapes
-from onnxpatch.results.checks import Checked, Frozen, Unproven
+from onnxpatch.results.checks import Checked, Frozen
 from onnxpatch.verification.input_matching import Feed
 from onnxpatch.verification.probe import Probe
-from onnxpatch.verification.reference import Reference
 
 _MOST = 5
 # Operators that may take their output's size from a constant, where the model takes it from its input.
@@ -26,11 +22,10 @@ _LONGEST = 10_000  # characters of a stack trace that are read: a file may have 
 
 
 def specialized(
-    graph: Graph, feed: Feed, dims: Sequence[DynamicDim], checks: Sequence[Checked], probes: Sequence[Probe]
+    graph: Graph, feed: Feed, known: Sequence[Frozen], checks: Sequence[Checked], probes: Sequence[Probe]
 ) -> list[Frozen]:
-    """Dimensions declared dynamic that the file keeps at the example's size. checks: of the first probes, in order."""
-    found = frozen_inputs(graph, feed, dims)
-    example = probes[0]
+    """`known`, and the dimensions that a node keeps. checks: of the first probes, in order."""
+    found, example = list(known), probes[0]
     bad = [(c, p) for c, p in zip(checks, probes, strict=False) if not c.ok and p.sizes != example.sizes]
     bad.sort(key=lambda pair: _moved(example, pair[1]).count(","))  # H alone says more than H and W together
     for check, probe in bad[: 2 * _MOST]:
@@ -52,21 +47,6 @@ def _fewest_moved(found: list[Frozen]) -> list[Frozen]:
 
 def _moved(example: Probe, probe: Probe) -> str:
     return ", ".join(name for name, size in probe.sizes.items() if example.sizes.get(name) != size)
-
-
-def frozen_inputs(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> list[Frozen]:
-    """Dimensions declared dynamic that the file's own inputs show as a number."""
-    found = []
-    name_of = {leaf: name for name, leaf in feed.leaves.items()}
-    for dim in dims:
-        for leaf, axis, size in dim.places:
-            if leaf not in name_of:
-                continue
-            shape = graph.input_shape(name_of[leaf])
-            if axis < len(shape) and isinstance(shape[axis], int):
-                name = dim.name if size.is_plain else size.text or f"{dim.name}'s derived Dim"
-                found.append(Frozen(name, f"is {shape[axis]} in the file: input {name_of[leaf]!r}, axis {axis}"))
-    return list(dict.fromkeys(found))  # an axis of size past+n is listed for past and for n
 
 
 def frozen_at(graph: Graph, node_name: str, example: Probe, other: Probe, checks: Sequence[Checked]) -> Frozen | None:
@@ -119,48 +99,3 @@ def source_line(node: Any) -> str:
     # The last name is the node's own, the one before it the module's.
     named = [scope for scope in scopes(node) or () if scope]
     return f"in module {named[-2]}" if len(named) > 1 else ""
-
-
-def unproven_dimensions(reference: Reference, checks: Sequence[Checked]) -> list[Unproven]:
-    """The dynamic dimensions of which no other size has a verdict, with what would prove each of them."""
-    known = [check.sizes for check in checks if check.status in ("right", "wrong", "refused")]
-    oracle = reference.oracle
-    return [
-        Unproven(dim.name, dim.size, _reason(dim, reference), _remedy(dim, reference))
-        for dim in reference.dims
-        if not oracle.is_moved(dim, {sizes[dim.name] for sizes in known if dim.name in sizes})
-    ]
-
-
-def names_of_one_size(reference: Reference) -> list[str]:
-    """Notes on dimensions with two names of which eager takes equal sizes only, as `x + y` does."""
-    answers = [(sizes, probe is not None) for sizes, probe in reference.oracle.answers()]
-    notes = []
-    for one, other in itertools.combinations(reference.dims, 2):
-        pairs = [((sizes[one.name], sizes[other.name]), taken) for sizes, taken in answers]
-        equal = [taken for (a, b), taken in pairs if a == b != one.size]
-        # Size 1 fits others by broadcasting.
-        unequal = [taken for (a, b), taken in pairs if a != b and 1 not in (a, b)]
-        if one.size == other.size and any(equal) and len(unequal) > 1 and not any(unequal):
-            both = f"{one.name!r} and {other.name!r}"
-            notes.append(f"the model takes equal sizes of {both} only: give both one name in dynamic_shapes")
-    return notes
-
-
-def _reason(dim: DynamicDim, reference: Reference) -> str:
-    refusal = reference.oracle.refused_alone.get(dim.name) or reference.oracle.first_refusal
-    if refusal:
-        return f"eager refuses the other sizes that were tried, such as {refusal}"
-    if reference.oracle.too_large:
-        return f"other sizes were not tried: {next(iter(reference.oracle.too_large.values()))}"
-    if reference.budget.over() or reference.oracle.cut_short:
-        return "max_seconds was reached before another size was compared"
-    return "no other size was compared within max_probes and the budget"
-
-
-def _remedy(dim: DynamicDim, reference: Reference) -> str:
-    names = {leaf.index: leaf.name for leaf in reference.inputs.leaves}
-    axes = [f"axis {axis} of {names[leaf]}" for leaf, axis, _ in dim.places]
-    return (
-        f"data=[args] with inputs that the model accepts at another {dim.name} ({', '.join(axes[:3])}) would prove it"
-    )

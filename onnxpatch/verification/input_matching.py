@@ -12,10 +12,11 @@ import torch
 from onnxpatch.errors import InputError
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.axis_specs import has_operator
-from onnxpatch.inputs.dims import dynamic_dims
+from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
 from onnxpatch.inputs.leaves import Inputs, Leaf
 from onnxpatch.onnxfile.graph import dtype_name
 from onnxpatch.onnxfile.runtime import Graph
+from onnxpatch.results.checks import Frozen
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,21 @@ def refuse_unfitting(graph: Graph, inputs: Inputs, feed: Feed, specs: Sequence[s
             f"{graph.path.name}: input {name!r} is {dtype}{_format_shape(shape)}, the example gives {given.name} as "
             f"{_name(value)}{_format_shape(value.shape)}: give the example that it was exported with"
         )
+
+
+def frozen_inputs(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> list[Frozen]:
+    """Dimensions declared dynamic that the file's own inputs show as a number."""
+    found = []
+    name_of = {leaf: name for name, leaf in feed.leaves.items()}
+    for dim in dims:
+        for leaf, axis, size in dim.places:
+            if leaf not in name_of:
+                continue
+            shape = graph.input_shape(name_of[leaf])
+            if axis < len(shape) and isinstance(shape[axis], int):
+                name = dim.name if size.is_plain else size.text or f"{dim.name}'s derived Dim"
+                found.append(Frozen(name, f"is {shape[axis]} in the file: input {name_of[leaf]!r}, axis {axis}"))
+    return list(dict.fromkeys(found))  # an axis of size past+n is listed for past and for n
 
 
 def _dtype(graph: Graph, name: str) -> str:

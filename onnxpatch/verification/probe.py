@@ -216,6 +216,11 @@ _FITS: dict[Relation, Callable[[torch.Tensor, int, int], torch.Tensor]] = {
 }
 
 
+def measures(value: object) -> bool:
+    """Whether a value is a tensor of floats with fractions, which count nothing and mark nothing."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool((value != value.round()).any())
+
+
 Fill = Callable[[torch.Tensor, Sequence[int], torch.Generator, Moves], torch.Tensor]
 
 
@@ -280,7 +285,7 @@ def following(
     example: torch.Tensor, shape: Sequence[int], generator: torch.Generator, moves: Moves = ()
 ) -> torch.Tensor:
     """Ints, bools and masks as `resized_ints` makes them, so that lengths fit the new sizes; others as `drawn`."""
-    if example.is_complex() or (example.is_floating_point() and bool((example != example.round()).any())):
+    if example.is_complex() or measures(example):
         return drawn(example, shape, generator)
     return resized_ints(example, shape, moves)
 
@@ -290,7 +295,7 @@ def fills(values: Sequence[torch.Tensor], moves: Moves) -> Sequence[Fill]:
 
     Lengths and offsets of something that changes its size change with it.
     """
-    if all(v.is_floating_point() and bool((v != v.round()).any()) for v in values):
+    if all(map(measures, values)):
         return (drawn,)  # no values that depend on a size
     if any(follows(value, moves) for value in values):
         return following, drawn, tiled, fitted

@@ -17,6 +17,7 @@ shared: half for data, half for sizes, and a few runs beyond it for what would o
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,13 +32,14 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_data, check_dense
 from onnxpatch.onnxfile.limits import peak_of_process
 from onnxpatch.patching.forward_state import Snapshot
+from onnxpatch.results.checks import Checked, Unproven
 from onnxpatch.verification.beyond_inputs import changes_of_a_call
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.data_search import data_probes, equal_values
 from onnxpatch.verification.data_variants import MAGNITUDES, counts_or_marks, rescaled
 from onnxpatch.verification.eager import Answer, Eager, Flatten
 from onnxpatch.verification.oracle import Oracle
-from onnxpatch.verification.probe import Budget, Probe
+from onnxpatch.verification.probe import Budget, Probe, measures
 from onnxpatch.verification.size_search import decided_sizes, size_probes
 
 _SIZES = 8  # probes at other sizes, however many branches there are
@@ -67,7 +69,9 @@ def find_probes(oracle: Oracle, first: Probe, decisions: Decisions | None) -> li
 
 def _searched(oracle: Oracle, first: Probe, known: Decisions) -> list[Probe]:
     """No search where data decides nothing in the forward, and no input counts or marks anything."""
-    shows = known.shows or known.steps or oracle.eager.draws or counts_or_marks(first.values)
+    shows = known.shows or known.steps or oracle.eager.draws
+    # Most models take measurements alone, and nothing more is asked of these.
+    shows = shows or (not all(map(measures, first.values)) and counts_or_marks(first.values))
     return data_probes(oracle, first, known) if shows else []
 
 
@@ -196,6 +200,44 @@ class Reference:
         """Add probes at these sizes, if eager accepts them. Dimensions not named are as in the example."""
         found = [self.oracle.at(one, must=True, far=True) for one in sizes]
         self.probes = list(dict.fromkeys((*self.probes, *filter(None, found))))
+
+    def unproven(self, checks: Sequence[Checked]) -> list[Unproven]:
+        """The dynamic dimensions of which no other size has a verdict, with what would prove each of them."""
+        known = [check.sizes for check in checks if check.status in ("right", "wrong", "refused")]
+        return [
+            Unproven(dim.name, dim.size, self._why_unproven(dim), self._proof_of(dim))
+            for dim in self.dims
+            if not self.oracle.is_moved(dim, {sizes[dim.name] for sizes in known if dim.name in sizes})
+        ]
+
+    def _why_unproven(self, dim: DynamicDim) -> str:
+        refusal = self.oracle.refused_alone.get(dim.name) or self.oracle.first_refusal
+        if refusal:
+            return f"eager refuses the other sizes that were tried, such as {refusal}"
+        if self.oracle.too_large:
+            return f"other sizes were not tried: {next(iter(self.oracle.too_large.values()))}"
+        if self.budget.over() or self.oracle.cut_short:
+            return "max_seconds was reached before another size was compared"
+        return "no other size was compared within max_probes and the budget"
+
+    def _proof_of(self, dim: DynamicDim) -> str:
+        names = {leaf.index: leaf.name for leaf in self.inputs.leaves}
+        axes = ", ".join([f"axis {axis} of {names[leaf]}" for leaf, axis, _ in dim.places][:3])
+        return f"data=[args] with inputs that the model accepts at another {dim.name} ({axes}) would prove it"
+
+    def names_of_one_size(self) -> list[str]:
+        """Notes on dimensions with two names of which eager takes equal sizes only, as `x + y` does."""
+        answers = [(sizes, probe is not None) for sizes, probe in self.oracle.answers()]
+        notes = []
+        for one, other in itertools.combinations(self.dims, 2):
+            pairs = [((sizes[one.name], sizes[other.name]), taken) for sizes, taken in answers]
+            equal = [taken for (a, b), taken in pairs if a == b != one.size]
+            # Size 1 fits others by broadcasting.
+            unequal = [taken for (a, b), taken in pairs if a != b and 1 not in (a, b)]
+            if one.size == other.size and any(equal) and len(unequal) > 1 and not any(unequal):
+                both = f"{one.name!r} and {other.name!r}"
+                notes.append(f"the model takes equal sizes of {both} only: give both one name in dynamic_shapes")
+        return notes
 
     def _asked(self, name: str, size: int) -> Probe:
         """A probe at a size that the caller asks for. The other dimensions are as in the example."""

@@ -23,8 +23,8 @@ from onnxpatch.verification.beyond_inputs import beyond_inputs
 from onnxpatch.verification.comparison import TOLERANCE, compare_all
 from onnxpatch.verification.dropped_guards import Broken, breaking_probes, dropped_guards, guards_of
 from onnxpatch.verification.eager import Eager, tells
-from onnxpatch.verification.findings import names_of_one_size, source_line, specialized, unproven_dimensions
-from onnxpatch.verification.input_matching import Feed
+from onnxpatch.verification.findings import source_line, specialized
+from onnxpatch.verification.input_matching import Feed, frozen_inputs
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_sizes import right_within
@@ -73,7 +73,7 @@ def compare_graphs(
         first_call=reference.changes,
         wrong_at_zero=[name for name, _, right in at_none if not right],
         sides_recorded=never_ran is not None,
-        notes=[*joined.notes, *names_of_one_size(reference), *_too_large(reference), *_beyond(joined, reference)],
+        notes=[*joined.notes, *reference.names_of_one_size(), *_too_large(reference), *_beyond(joined, reference)],
         dimensions={dim.name: dim.size for dim in reference.dims},
         refused=reference.oracle.refused,
         first_refusal=reference.oracle.first_refusal,
@@ -142,6 +142,7 @@ def _in_runtime(
     if made.compare:
         checks = closeness(made.compare).judged(checks)
     right_everywhere = all(check.ok for check in checks)
+    frozen = frozen_inputs(graph, feed, reference.dims)
     constant = [] if right_everywhere else [_UNFED.format(name) for name in unfed_outputs(graph.proto)]
     notes = [*constant, *made.notes, *_skipped(reference, graph, len(probes) - len(checks))]
     return replace(
@@ -149,14 +150,14 @@ def _in_runtime(
         runtime=graph.runtime,
         checks=checks,
         draws=random,
-        frozen=specialized(graph, feed, reference.dims, checks, probes),
+        frozen=frozen if right_everywhere else specialized(graph, feed, frozen, checks, probes),
         guards=dropped_guards(graph, checks, probes, broken),
         notes=notes,
         # How far a quantized file is depends on the data: a size at which it is too far says nothing about sizes.
         right_within=[]
         if right_everywhere or graph.stopped or made.compare
         else right_within(reference.oracle, checks, lambda probe: compare(probe).ok, fixed),
-        unproven=[one for one in unproven_dimensions(reference, checks) if one.dimension not in fixed],
+        unproven=[one for one in reference.unproven(checks) if one.dimension not in fixed],
     )
 
 

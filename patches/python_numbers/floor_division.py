@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import exporting, op
-from onnxpatch.decisions.ask import deciding_frame
+from onnxpatch.decisions.ask import of_the_model
 from onnxpatch.formulas.elementary import floor_quotient
 from onnxpatch.formulas.symbolic import divides_negative, missing_to, never_negative, symbolic
 
@@ -184,6 +184,8 @@ class _Halved(torch.nn.Module):
     reason="relative error",
     link="https://github.com/pytorch/pytorch/issues/44692",
     exporters=("dynamo",),
+    # torch's own code divides sizes too, and compares the results: another formula would be another expression there.
+    calls=of_the_model,
     # (4, 9): an odd difference below 0, which the two roundings divide differently.
     tries=lambda m, n: (torch.randn(1, m), torch.randn(1, n)),
     sizes=((9, 4), (4, 9), (5, 5), (3, 10)),
@@ -192,8 +194,7 @@ class _Halved(torch.nn.Module):
 )
 def floor_division_sizes(original: Callable[[Any, Any], Any], value: Any, step: Any) -> object:
     """Subtracts the rest first, so that the division is exact. Sizes that are never negative need none of it."""
-    # torch's own code divides sizes too, and compares the results: another formula there would be another expression.
-    if not isinstance(step, int) or step < 1 or deciding_frame(1) is None:
+    if not isinstance(step, int) or step < 1:
         return NotImplemented
     if never_negative(value) and not divides_negative(original(value, step)):
         return NotImplemented
