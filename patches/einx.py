@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, When, patch
-from onnxpatch.formulas.proof_cases import computing
+from onnxpatch.patching.proof import computing
 
 FOLDED: dict[str, Callable[..., Tensor]] = {
     "add": torch.add, "multiply": torch.mul, "logical_and": torch.logical_and, "logical_or": torch.logical_or,

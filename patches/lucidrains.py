@@ -17,8 +17,8 @@ from torch import Tensor
 from onnxpatch import KnownBody, Proof, When, op, patch
 from onnxpatch.formulas import scans
 from onnxpatch.formulas.complex_pairs import Pair
-from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import as_tensor, chosen, symbolic
+from onnxpatch.patching.proof import randomised
 
 
 def _gated(gates: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 import onnxpatch
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.patching.proof import computing, randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
 _MODELS = "transformers.models"

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.windows import (
     is_static,
     merge,
@@ -26,6 +25,7 @@ from onnxpatch.formulas.windows import (
     shift_mask,
     windows_over,
 )
+from onnxpatch.patching.proof import randomised
 
 WRITTEN_FOR = "timm 1.0.31"
 

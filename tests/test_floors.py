@@ -49,7 +49,7 @@ FLOORS: dict[tuple[str, ...], int] = {
 }
 ROOMS = {name: room for room in FLOORS for name in room}
 # `from onnxpatch import ...` reaches all that a user calls: for patches, the command line, and nobody below them.
-FOR_PATCHES = ("formulas", "decisions")
+FOR_PATCHES = ("formulas", "decisions", "patching.proof")
 MAY_IMPORT_PUBLIC_NAMES = ("__main__", "cli", "patches")
 
 # To be lowered, never raised: 0 is the aim of each.
@@ -154,10 +154,14 @@ def upward(graph: grimp.ImportGraph, importer: str, imported: str) -> Iterator[s
         yield f"{line}\n    {top(importer)} is on floor {FLOORS[here]}, {top(imported)} on floor {FLOORS[there]}"
 
 
+def for_patches(module: str) -> bool:
+    return f"{module.removeprefix(f'{onnxpatch.__name__}.')}.".startswith(tuple(f"{one}." for one in FOR_PATCHES))
+
+
 def wrong_for_patches(graph: grimp.ImportGraph, importer: str, imported: str) -> Iterator[str]:
-    if top(importer) == "patches" and imported != onnxpatch.__name__ and top(imported) not in FOR_PATCHES:
+    if top(importer) == "patches" and imported != onnxpatch.__name__ and not for_patches(imported):
         for line in statements(graph, importer, imported):
-            yield f"{line}\n    a patch imports public names (from onnxpatch import ...), formulas and decisions only"
+            yield f"{line}\n    a patch imports public names (onnxpatch.op), formulas, decisions and proofs only"
     elif top(imported) == "patches" and top(importer) != "patches":
         for line in statements(graph, importer, imported):
             yield f"{line}\n    patches are found by the registry, and imported by nobody"

@@ -100,12 +100,11 @@ def test_each_axis_that_a_proof_declares_is_varied_by_its_inputs(patch):
 
 @functools.cache
 def helpers(file: Path) -> set[str]:
-    """The modules of onnxpatch.formulas that a file imports, what proofs are written with left out."""
+    """The modules of onnxpatch.formulas that a file imports."""
     asked = [node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
     names = [(node.module or "", alias.name) for node in asked for alias in node.names]
     home = "onnxpatch.formulas"
-    found = {name if module == home else module.removeprefix(f"{home}.") for module, name in names if home in module}
-    return found - {"proof_cases"}
+    return {name if module == home else module.removeprefix(f"{home}.") for module, name in names if home in module}
 
 
 @pytest.mark.parametrize("exporter", ["trace", "dynamo"])

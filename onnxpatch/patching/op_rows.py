@@ -20,8 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 
-from onnxpatch.formulas.proof_cases import computing
-from onnxpatch.patching.proof import Args, Proof
+from onnxpatch.patching.proof import Args, Proof, computing
 from onnxpatch.patching.registry import REGISTRY, Patch, Registry, check_targets
 from onnxpatch.patching.when import Calls, When
 from onnxpatch.settings import Exporter

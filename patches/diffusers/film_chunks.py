@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
 from onnxpatch.formulas.calls import temporary_variable
-from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.patching.proof import computing, randomised
 
 WRITTEN_FOR = "diffusers 0.42.1"
 

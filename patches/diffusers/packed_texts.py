@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_cases import computing, randomised
+from onnxpatch.patching.proof import computing, randomised
 
 WRITTEN_FOR = "diffusers 0.42.1"
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import Proof, When, patch
-from onnxpatch.formulas.proof_cases import computing
 from onnxpatch.formulas.symbolic import Array, numpy_on_tensors, symbolic
+from onnxpatch.patching.proof import computing
 
 _NAMES = """
     abs absolute add amax amin arange argsort array asarray broadcast_to ceil clip concatenate copy cos cumprod cumsum

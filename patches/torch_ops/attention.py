@@ -17,7 +17,7 @@ from torch import Tensor
 
 from onnxpatch import Proof, RefusedError, When, op, patch, untraced
 from onnxpatch.formulas.attention import attend, repeat_heads, upto
-from onnxpatch.formulas.proof_cases import matrices, pairs
+from onnxpatch.patching.proof import matrices, pairs
 
 _ATEN = torch.ops.aten
 

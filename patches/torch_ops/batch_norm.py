@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from onnxpatch import exporting, missing, op
 from onnxpatch.formulas.elementary import by_channel
-from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import decided_by_data
+from onnxpatch.patching.proof import randomised
 
 
 class _Standardised(torch.nn.Module):

@@ -42,8 +42,8 @@ from onnxpatch.formulas.complex_pairs import (
     where,
 )
 from onnxpatch.formulas.elementary import floats
-from onnxpatch.formulas.proof_cases import numbers
 from onnxpatch.formulas.symbolic import function_name, operator_of, traced_from
+from onnxpatch.patching.proof import numbers
 
 
 def _same(a: object, *args: object, **kwargs: object) -> object:

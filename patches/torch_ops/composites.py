@@ -31,8 +31,8 @@ from onnxpatch.formulas.matrices import (
     trace,
     transposed,
 )
-from onnxpatch.formulas.proof_cases import matrices
 from onnxpatch.formulas.symbolic import function_name
+from onnxpatch.patching.proof import matrices
 
 Tensor = torch.Tensor
 

@@ -12,8 +12,8 @@ from torch.nn import functional
 from onnxpatch import Proof, exporting, missing, op, running_model, untraced
 from onnxpatch.formulas.elementary import floats, hypot, softplus
 from onnxpatch.formulas.nodes import target_opset
-from onnxpatch.formulas.proof_cases import numbers
 from onnxpatch.formulas.symbolic import constant, symbolic, unrecorded
+from onnxpatch.patching.proof import numbers
 
 
 def _grid(batch: int, count: int) -> tuple[Tensor, ...]:

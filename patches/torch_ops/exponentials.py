@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onnxpatch import missing, op, untraced
 from onnxpatch.formulas.elementary import erfc, erfc_scaled, expm1, floats, log1p, normal_quantile, softplus
-from onnxpatch.formulas.proof_cases import LOST_DIGITS, at_magnitudes, fractions, numbers, positive, shares
+from onnxpatch.patching.proof import LOST_DIGITS, at_magnitudes, fractions, numbers, positive, shares
 
 _SIGMOID = "non-finite values differ: it is exported as log(sigmoid(x)); sigmoid is 0 below -18 in onnxruntime"
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from onnxpatch import missing, op, untraced
 from onnxpatch.decisions.ask import calling_frame
 from onnxpatch.decisions.if_rules.selected_numbers import where_one
-from onnxpatch.formulas.proof_cases import pairs
 from onnxpatch.formulas.symbolic import Array, as_float, as_tensor, symbolic
+from onnxpatch.patching.proof import pairs
 
 
 def _sizes(x: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ from onnxpatch import RefusedError, exporting, missing, op
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.elementary import floats
-from onnxpatch.formulas.proof_cases import numbers
 from onnxpatch.formulas.symbolic import counted, static_number, symbolic
+from onnxpatch.patching.proof import numbers
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
 

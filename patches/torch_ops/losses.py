@@ -14,7 +14,7 @@ from torch.nn import functional
 from onnxpatch import missing, op
 from onnxpatch.formulas import elementary
 from onnxpatch.formulas.elementary import reduced, softplus
-from onnxpatch.formulas.proof_cases import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs, shares
+from onnxpatch.patching.proof import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs, shares
 
 _SIGMOID = "non-finite values differ: it is exported as log(sigmoid(x)); sigmoid is 0 below -18 in onnxruntime"
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from onnxpatch import exporting, missing, op, running_model, untraced
 from onnxpatch.decisions.ask import deciding_frame
 from onnxpatch.decisions.if_rules.noop_masks import answer_that_uses_mask
-from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import constant, counted, decided_by_data, fixed_size, traced_from_sizes
+from onnxpatch.patching.proof import randomised
 
 _ATEN = torch.ops.aten
 

@@ -13,8 +13,8 @@ from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas.elementary import by_channel
 from onnxpatch.formulas.layer_nodes import normalized_by_rms as _rms_norm
 from onnxpatch.formulas.nodes import Value, Writer, as_ints, run, target_opset
-from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import static_number, tracing_paused
+from onnxpatch.patching.proof import randomised
 
 
 class _Layer(torch.nn.Module):

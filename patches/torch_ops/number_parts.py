@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
-from onnxpatch.formulas.proof_cases import integers, pairs
+from onnxpatch.patching.proof import integers, pairs
 
 
 def _magnitudes(n: int) -> Tensor:

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from onnxpatch import exporting, missing, op, running_model, untraced
-from onnxpatch.formulas.proof_cases import integers, numbers
 from onnxpatch.formulas.scans import blocks, last_of_blocks, one_more
 from onnxpatch.formulas.symbolic import as_tensor, traced_from, tracing_paused
+from onnxpatch.patching.proof import integers, numbers
 
 
 def _sorted(x: Tensor) -> tuple[Tensor, ...]:

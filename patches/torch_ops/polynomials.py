@@ -13,7 +13,7 @@ from torch import Tensor
 
 from onnxpatch import missing, op, untraced, while_loop
 from onnxpatch.formulas.elementary import floats
-from onnxpatch.formulas.proof_cases import pairs
+from onnxpatch.patching.proof import pairs
 
 Next = Callable[[Any, Tensor, Tensor, Tensor], Tensor]
 _MOST_TERMS = 16  # of a degree that is a number: unrolled up to it, a loop beyond

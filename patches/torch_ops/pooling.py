@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import Proof, op, untraced
-from onnxpatch.formulas.proof_cases import computing, maps
 from onnxpatch.formulas.symbolic import function_name, symbolic
 from onnxpatch.formulas.windows import on_each_axis
+from onnxpatch.patching.proof import computing, maps
 
 _ATEN = torch.ops.aten
 

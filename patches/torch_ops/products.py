@@ -13,8 +13,8 @@ from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas import layer_nodes
 from onnxpatch.formulas.calls import call_of
 from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim
-from onnxpatch.formulas.proof_cases import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
 from onnxpatch.formulas.symbolic import counted, function_name, static_number, symbolic
+from onnxpatch.patching.proof import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
 
 
 @op(

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from onnxpatch import exporting, missing, op, untraced
 from onnxpatch.formulas import scans
-from onnxpatch.formulas.proof_cases import LOST_DIGITS, integers, matrices
 from onnxpatch.formulas.symbolic import decided_by_data, symbolic
+from onnxpatch.patching.proof import LOST_DIGITS, integers, matrices
 
 _COUNTED = ("cumsum", "argmax", "argmin")
 

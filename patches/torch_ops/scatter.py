@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import missing, op, untraced
-from onnxpatch.formulas.proof_cases import matrices, numbers
+from onnxpatch.patching.proof import matrices, numbers
 
 
 def _spread(index: Tensor, like: Tensor, dim: int) -> Tensor:

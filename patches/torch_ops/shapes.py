@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import exporting, missing, op, untraced
-from onnxpatch.formulas.proof_cases import matrices
 from onnxpatch.formulas.symbolic import decided_by_data, example_of, static_number, symbolic
+from onnxpatch.patching.proof import matrices
 
 
 def _squeezed(x: Tensor) -> tuple[Tensor, ...]:

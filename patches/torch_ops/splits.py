@@ -11,8 +11,8 @@ from torch import Tensor
 from onnxpatch import exporting, op, untraced
 from onnxpatch.decisions.ask import calling_frame
 from onnxpatch.decisions.functions_run import iterated
-from onnxpatch.formulas.proof_cases import matrices, numbers
 from onnxpatch.formulas.symbolic import example_of, symbolic
+from onnxpatch.patching.proof import matrices, numbers
 
 _ATEN = torch.ops.aten
 

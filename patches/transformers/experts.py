@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_cases import randomised
+from onnxpatch.patching.proof import randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
 WHY = "for expert_idx in expert_hit: only the experts that the example's tokens chose are in the graph"

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from onnxpatch import KnownBody, Proof, Settings, When, patch
 from onnxpatch.formulas.calls import temporary_attributes
-from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
+from onnxpatch.patching.proof import computing, randomised
 
 # forward as most models have it, then with other dtypes of the angles, other orders of sine and cosine, and for images
 _FORWARD = ("8851abe280f0", "365d5916be02", "1f5de54a8712", "0edd352fd84b", "5b3dbb316e89", "c3342476249a")

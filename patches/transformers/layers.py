@@ -17,8 +17,8 @@ from torch.nn import functional
 from onnxpatch import KnownBody, Proof, When, op, patch
 from onnxpatch.decisions.ask import calling_frame
 from onnxpatch.formulas.layer_nodes import normalized_by_rms
-from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import as_tensor, symbolic
+from onnxpatch.patching.proof import computing, randomised
 
 
 def _grouped() -> torch.nn.Module:

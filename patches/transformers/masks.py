@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import all_ones, as_tensor, symbolic
+from onnxpatch.patching.proof import computing, randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
 _MASKS = "transformers.masking_utils"

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.proof_cases import randomised
 from onnxpatch.formulas.symbolic import chosen, symbolic
+from onnxpatch.patching.proof import randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
 

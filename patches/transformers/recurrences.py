@@ -15,8 +15,8 @@ from torch.nn import functional
 
 import onnxpatch
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.symbolic import fixed_size, symbolic
+from onnxpatch.patching.proof import computing, randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
 WHY = "for t in range(length): the loop over the tokens is unrolled for the example's length"

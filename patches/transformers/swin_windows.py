@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from onnxpatch import KnownBody, Proof, Settings, When, patch
 from onnxpatch.formulas import windows
-from onnxpatch.formulas.proof_cases import of_map
 from onnxpatch.formulas.windows import is_static, merge, pad_to, partition, shift_mask, windows_over
+from onnxpatch.patching.proof import of_map
 
 WRITTEN_FOR = "transformers 5.23.0"
 LINK = "https://github.com/microsoft/Swin-Transformer/issues/301"

@@ -16,9 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, exporting, op, patch
-from onnxpatch.formulas.proof_cases import computing, randomised
 from onnxpatch.formulas.scans import blocks
 from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch.patching.proof import computing, randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
 LINK = "https://github.com/huggingface/transformers/blob/main/src/transformers/models/longformer/modeling_longformer.py"

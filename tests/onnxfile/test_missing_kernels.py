@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.formulas.proof_cases import computing
 from onnxpatch.onnxfile.runtime_forms import cast_what_is_refused
 from onnxpatch.onnxfile.wrong_kernels import compare_extremes
+from onnxpatch.patching.proof import computing
 
 EDGES = [0, 1, 7, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**63 - 1]
 X = torch.tensor([EDGES, [-x for x in reversed(EDGES)], [7] * 9, EDGES[::-1]])

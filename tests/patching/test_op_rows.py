@@ -5,8 +5,8 @@ import torch
 
 import onnxpatch
 from onnxpatch import missing, op
-from onnxpatch.formulas.proof_cases import integers, numbers, pairs, positive, shares
 from onnxpatch.patching.op_rows import spellings
+from onnxpatch.patching.proof import integers, numbers, pairs, positive, shares
 from onnxpatch.prove import prove
 
 
