@@ -74,7 +74,7 @@ def singles(folder: Path) -> Iterator[tuple[str, Callable[[], Iterator[tuple[str
 
 
 def folders(folder: Path) -> Iterator[tuple[str, Callable[[], Iterator[tuple[str, Any]]]]]:
-    from onnxpatch.generation.parts import generation_parts
+    from onnxpatch.generation.export import generation_parts
     from tests.test_generation_session import restless
 
     for kind, (module, name) in FOLDERS.items():

@@ -14,7 +14,7 @@ from torch import nn
 
 import onnxpatch
 from onnxpatch import ExportError, InputError
-from onnxpatch.generation.parts import generation_parts
+from onnxpatch.generation.export import generation_parts
 from tests.exporters.test_caches import bart, llama
 
 pytestmark = pytest.mark.exports

@@ -10,7 +10,7 @@ import torch
 
 import onnxpatch
 from onnxpatch import InputError
-from onnxpatch.generation.parts import generation_parts
+from onnxpatch.generation.export import generation_parts
 from onnxpatch.generation.vision import axial_places, with_images
 from tests.test_generation_session import restless
 

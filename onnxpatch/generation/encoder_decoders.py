@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.part import BATCH, SOURCE, STATES, TOKENS, Around, Inputs, Part, some_tokens
+from onnxpatch.generation.parts import BATCH, SOURCE, STATES, TOKENS, Around, Inputs, Part, some_tokens
 
 
 class _Encoder(Around):

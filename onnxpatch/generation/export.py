@@ -19,9 +19,12 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.export import export
-from onnxpatch.generation.part import Part
-from onnxpatch.generation.parts import generation_parts
-from onnxpatch.patching.forward_state import process_state_kept
+from onnxpatch.generation.encoder_decoders import encoder_decoder
+from onnxpatch.generation.parts import Inputs, Part, decoder_part
+from onnxpatch.generation.vision import reads_images, vision_parts, writer
+from onnxpatch.messages.user_code import said_by
+from onnxpatch.patching.forward_state import Snapshot, process_state_kept
+from onnxpatch.process import undone
 from onnxpatch.results.report import Report
 
 
@@ -87,6 +90,62 @@ def export_generation(
         for file in made.iterdir():
             os.replace(file, place / file.name)
     return reports
+
+
+def generation_parts(
+    model: torch.nn.Module, inputs: Inputs | None = None, shapes: Mapping[str, object] | None = None
+) -> list[Part]:
+    """The graphs that a model needs to generate, each with an example made by the model itself.
+
+    inputs: an example for its encoder, where that takes no text; shapes: dynamic, of these. An encoder-decoder has
+    three, since its first step computes keys and values of the encoder's answer that later steps read.
+
+    Raises InputError for a model without a cache of transformers', for an encoder whose input cannot be made up, and
+    for a model that is not called as others of its kind are.
+    """
+    config = getattr(model, "config", None)
+    if config is None or not hasattr(model, "generate"):
+        raise InputError(
+            f"{type(model).__name__} has no config and generate(): export_generation takes transformers' models that "
+            "generate, such as AutoModelForCausalLM's"
+        )
+    # The caller's random state is left as it was. devices=[] forks the CPU's alone: the example is made there.
+    state = Snapshot(model)  # what calls leave on the model is taken off
+    with undone(state.restore), torch.no_grad(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        try:
+            if getattr(config, "is_encoder_decoder", False):
+                return encoder_decoder(model, inputs, shapes)
+            if reads_images(model):
+                parts = vision_parts(model, decoder_part(writer(model)), inputs, shapes)
+                return [*parts[:-1], replace(parts[-1], note=_left_out(model, {"image", "text"}))]
+            if (main := model.main_input_name) not in ("input_ids", "inputs_embeds"):
+                raise InputError(
+                    f"{type(model).__name__} reads {main} and has no decoder to call again and again: export "
+                    f"it whole, onnxpatch.export(model, (), file, kwargs={{{main!r}: tensor}})"
+                )
+            if inputs is not None:
+                raise InputError("inputs= are an encoder's; a decoder's example is made from its config")
+            return [replace(decoder_part(model), note=_left_out(model, {"text"}))]
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"{type(model).__name__} cannot be called as export_generation calls models of its kind "
+                f"({type(error).__name__}: {said_by(error)}): export its parts one by one with onnxpatch.export"
+            ) from error
+
+
+def _left_out(model: Any, read: set[str]) -> str:
+    """What a decoder takes beside what the files read, for the report: there is no input for it."""
+    takes = getattr(model, "input_modalities", "text")
+    others = [] if isinstance(takes, str) else [one for one in takes if one not in read]
+    if not others:
+        return ""
+    return (
+        f"the files take {' and '.join(sorted(read))}: {type(model).__name__} also takes {' and '.join(others)}, which "
+        "is left out; export the part that reads it by itself, with onnxpatch.export"
+    )
 
 
 _PAST, _PRESENT = "past_key_values.%d.{}", "present.%d.{}"

@@ -1,84 +1,63 @@
-"""Which graphs a model of transformers needs to generate, each with an example made by the model itself.
+"""`Part`: one graph of a generation loop with its example. Here those of a decoder; `encoder_decoders.py` and
+`vision.py` have the others. Tensors and caches go into each, tensors and caches come out.
 
 A decoder is one graph: without a past (length 0) it reads the prompt, with one it takes the next token; one with states
-of a fixed size (state spaces, linear attention) takes one token at a time, those of the prompt too. An
-encoder-decoder is three, since its first step computes keys and values of the encoder's answer that later steps read.
+of a fixed size (state spaces, linear attention) takes one token at a time, those of the prompt too.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.encoder_decoders import encoder_decoder
-from onnxpatch.generation.part import BATCH, PAST, STATES, TOKENS, TOTAL, Around, Inputs, Part, some_tokens
-from onnxpatch.generation.vision import reads_images, vision_parts, writer
 from onnxpatch.inputs.opened_objects import closed, is_cache, opened
-from onnxpatch.messages.user_code import said_by
-from onnxpatch.patching.forward_state import Snapshot
-from onnxpatch.process import undone
+
+# The names of axes that tools for language models know.
+BATCH, NEW, PAST, SOURCE = "batch_size", "sequence_length", "past_sequence_length", "encoder_sequence_length"
+TOTAL = f"{PAST} + {NEW}"
+TOKENS = {0: BATCH, 1: NEW}
+STATES = {0: BATCH, 2: PAST}
+
+Inputs = Mapping[str, torch.Tensor]
 
 
-def generation_parts(
-    model: torch.nn.Module, inputs: Inputs | None = None, shapes: Mapping[str, object] | None = None
-) -> list[Part]:
-    """The graphs of a model. inputs: an example for its encoder, where that takes no text; shapes: dynamic, of these.
+@dataclass(frozen=True)
+class Part:
+    """One graph: its file, its module, what to export it with, and inputs to compare it at beside the kit's own.
 
-    Raises InputError for a model without a cache of transformers', for an encoder whose input cannot be made up, and
-    for a model that is not called as others of its kind are.
+    note: for its report, what of the model is not in it.
     """
-    config = getattr(model, "config", None)
-    if config is None or not hasattr(model, "generate"):
-        raise InputError(
-            f"{type(model).__name__} has no config and generate(): export_generation takes transformers' models that "
-            "generate, such as AutoModelForCausalLM's"
-        )
-    # The caller's random state is left as it was. devices=[] forks the CPU's alone: the example is made there.
-    state = Snapshot(model)  # what calls leave on the model is taken off
-    with undone(state.restore), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        try:
-            if getattr(config, "is_encoder_decoder", False):
-                return encoder_decoder(model, inputs, shapes)
-            if reads_images(model):
-                parts = vision_parts(model, _decoder(writer(model)), inputs, shapes)
-                return [*parts[:-1], replace(parts[-1], note=_left_out(model, {"image", "text"}))]
-            if (main := model.main_input_name) not in ("input_ids", "inputs_embeds"):
-                raise InputError(
-                    f"{type(model).__name__} reads {main} and has no decoder to call again and again: export "
-                    f"it whole, onnxpatch.export(model, (), file, kwargs={{{main!r}: tensor}})"
-                )
-            if inputs is not None:
-                raise InputError("inputs= are an encoder's; a decoder's example is made from its config")
-            return [replace(_decoder(model), note=_left_out(model, {"text"}))]
-        except InputError:
-            raise
-        except Exception as error:
-            raise InputError(
-                f"{type(model).__name__} cannot be called as export_generation calls models of its kind "
-                f"({type(error).__name__}: {said_by(error)}): export its parts one by one with onnxpatch.export"
-            ) from error
+
+    file: str
+    module: nn.Module
+    kwargs: dict[str, Any]
+    shapes: dict[str, Any]
+    data: Sequence[dict[str, Any]] = ()
+    output_names: list[str] = field(default_factory=list)
+    note: str = ""
 
 
-def _left_out(model: Any, read: set[str]) -> str:
-    """What a decoder takes beside what the files read, for the report: there is no input for it."""
-    takes = getattr(model, "input_modalities", "text")
-    others = [] if isinstance(takes, str) else [one for one in takes if one not in read]
-    if not others:
-        return ""
-    return (
-        f"the files take {' and '.join(sorted(read))}: {type(model).__name__} also takes {' and '.join(others)}, which "
-        "is left out; export the part that reads it by itself, with onnxpatch.export"
-    )
+class Around(nn.Module):
+    """A module around a model, in eval mode if the model is."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.training = model, model.training
 
 
+def some_tokens(model: Any, batch: int, count: int) -> torch.Tensor:
+    # Ids 0 to 2 are padding, begin and end in many vocabularies, which models treat in a way of their own.
+    return torch.randint(3, model.config.get_text_config(decoder=True).vocab_size, (batch, count))
+
+
+# ------------------------------------------------------------------ decoders
 class _Decoder(Around):
     """A decoder: logits and the longer cache, from new tokens and the cache of the tokens before.
 
@@ -146,8 +125,8 @@ def _chosen(real: torch.Tensor, new: torch.Tensor, old: torch.Tensor) -> torch.T
     return torch.where(real.reshape(-1, *(1,) * (new.dim() - 1)), new, old)
 
 
-# ------------------------------------------------------------------ decoders
-def _decoder(model: Any) -> Part:
+def decoder_part(model: Any) -> Part:
+    """The graph of a decoder."""
     if (cache := _states(model)) is not None:
         return _one_token(model, *cache)
     placed = "position_ids" in inspect.signature(model.forward).parameters

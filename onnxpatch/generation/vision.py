@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from onnxpatch.errors import InputError
-from onnxpatch.generation.part import BATCH, NEW, Around, Inputs, Part
+from onnxpatch.generation.parts import BATCH, NEW, Around, Inputs, Part
 
 _SAME = 1e-3  # of the largest logit
 
