@@ -11,58 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import onnxpatch
-from onnxpatch.cli import show
-from onnxpatch.cli.options import (
-    AttemptsOpt,
-    AutoExporterOpt,
-    BoundsOpt,
-    BranchesOpt,
-    CompareOpt,
-    DataOpt,
-    DebugOpt,
-    DynamicOpt,
-    ExcludeOpt,
-    HtmlOpt,
-    ImageSizeOpt,
-    InputNamesOpt,
-    InputOpt,
-    JsonOpt,
-    MarkdownOpt,
-    MaxMemoryOpt,
-    MaxSecondsOpt,
-    OnlyOpt,
-    OperatorsOpt,
-    OpsetOpt,
-    OutputNamesOpt,
-    PatchesOpt,
-    PreferOpt,
-    ProbesOpt,
-    ProvidersOpt,
-    QuietOpt,
-    RequireOpt,
-    RuntimeOpt,
-    SizesOpt,
-    StrictOpt,
-    TargetArg,
-    ToleranceOpt,
-    VerboseOpt,
-    image_size,
-    names,
-    provider_names,
-    runtime_names,
-    sizes,
-    typed,
-)
-from onnxpatch.cli.show import (
-    RIGHT,
-    WRONG,
-    check_form,
-    check_required,
-    code_of,
-    errors_in_one_line,
-    fulfils,
-    print_result,
-)
+from onnxpatch.cli import options, show
 from onnxpatch.errors import InputError, OnnxpatchError, VerificationError
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.results.checks import EXPORTING, AttemptResult, Checked
@@ -75,82 +24,85 @@ _FILE = Path("model.onnx")
 
 def export_command(
     ctx: typer.Context,
-    target: TargetArg,
+    target: options.TargetArg,
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE.onnx", help="The file to write.", show_default=str(_FILE))
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", rich_help_panel="File", help="The file to write.")
     ] = None,
-    inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
-    dynamic: DynamicOpt = [],  # noqa: B006
-    input_names: InputNamesOpt = None,
-    output_names: OutputNamesOpt = None,
-    exporter: AutoExporterOpt = None,
-    opset: OpsetOpt = 18,
-    operators: OperatorsOpt = "portable",
-    image: ImageSizeOpt = None,
-    only: OnlyOpt = [],  # noqa: B006
-    exclude: ExcludeOpt = [],  # noqa: B006
-    branches: BranchesOpt = False,
-    attempts: AttemptsOpt = "auto",
-    prefer: PreferOpt = None,
-    bounds: BoundsOpt = None,
-    strict: StrictOpt = False,
+    inputs: options.InputOpt = [],  # noqa: B006  for an option that may be given several times
+    dynamic: options.DynamicOpt = [],  # noqa: B006
+    input_names: options.InputNamesOpt = None,
+    output_names: options.OutputNamesOpt = None,
+    exporter: options.AutoExporterOpt = None,
+    opset: options.OpsetOpt = 18,
+    operators: options.OperatorsOpt = "portable",
+    image: options.ImageSizeOpt = None,
+    only: options.OnlyOpt = [],  # noqa: B006
+    exclude: options.ExcludeOpt = [],  # noqa: B006
+    branches: options.BranchesOpt = False,
+    attempts: options.AttemptsOpt = "auto",
+    prefer: options.PreferOpt = None,
+    bounds: options.BoundsOpt = None,
+    strict: options.StrictOpt = False,
     check: Annotated[bool, typer.Option(rich_help_panel="Compare", help="Whether to compare at all.")] = True,
-    data: DataOpt = [],  # noqa: B006
-    more_sizes: SizesOpt = [],  # noqa: B006
-    tolerance: ToleranceOpt = 1e-3,
-    max_probes: ProbesOpt = 16,
-    runtime: RuntimeOpt = None,
-    providers: ProvidersOpt = None,
-    max_seconds: MaxSecondsOpt = None,
-    max_memory: MaxMemoryOpt = None,
-    patches: PatchesOpt = [],  # noqa: B006
-    require: RequireOpt = "right",
-    json: JsonOpt = False,
-    markdown: MarkdownOpt = False,
-    html: HtmlOpt = None,
-    quiet: QuietOpt = False,
-    verbose: VerboseOpt = 0,
-    debug: DebugOpt = False,
+    data: options.DataOpt = [],  # noqa: B006
+    more_sizes: options.SizesOpt = [],  # noqa: B006
+    tolerance: options.ToleranceOpt = 1e-3,
+    max_probes: options.ProbesOpt = 16,
+    runtime: options.RuntimeOpt = None,
+    providers: options.ProvidersOpt = None,
+    max_seconds: options.MaxSecondsOpt = None,
+    max_memory: options.MaxMemoryOpt = None,
+    patches: options.PatchesOpt = [],  # noqa: B006
+    require: options.RequireOpt = "right",
+    json: options.JsonOpt = False,
+    markdown: options.MarkdownOpt = False,
+    html: options.HtmlOpt = None,
+    quiet: options.QuietOpt = False,
+    verbose: options.VerboseOpt = 0,
+    debug: options.DebugOpt = False,
 ) -> None:
     """Export TARGET with its patches, and compare the file with the unpatched model at other sizes and on other data.
 
     Exit code 1: no file is right, or a dimension was compared at one size only.
     """
-    with errors_in_one_line(debug, verbose, patches):
+    with show.errors_in_one_line(debug, verbose, patches):
         from onnxpatch.cli.target import call_from_file, example, load
         from onnxpatch.exporters.artifact import target_of
 
-        check_form(json, markdown)
-        check_required(require)
+        show.check_form(json, markdown)
+        show.check_required(require)
         allowed, file = _allowed_bounds(strict, bounds), _one_file(file, output)
-        pixels = image_size(image)
+        pixels = options.image_size(image)
         if html:
             target_of(html)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, pixels, input_names)
         arguments = {**vars(call), "exporter": exporter, "opset_version": opset, "tolerance": tolerance}
-        arguments |= {"image_size": pixels, "only": names(only), "exclude": names(exclude), "branches": branches}
-        arguments |= {"operators": operators}
-        arguments |= {"output_names": names([output_names or ""]) or call.output_names, "sizes": sizes(more_sizes)}
+        arguments |= {
+            "image_size": pixels,
+            "only": options.names(only),
+            "exclude": options.names(exclude),
+            "branches": branches,
+        }
+        outputs = options.listed(output_names) or call.output_names
+        arguments |= {"operators": operators, "output_names": outputs, "sizes": options.sizes(more_sizes)}
         arguments |= {"data": [call_from_file(loaded.model, one) for one in data]}
-        arguments |= {"providers": provider_names(providers)}
-        arguments |= {"runtime": runtime_names(runtime), "attempts": attempts, "prefer": prefer}
-        arguments |= {"bounds": allowed}
-        arguments |= {"check": check, "max_probes": max_probes, "max_seconds": max_seconds}
-        arguments |= {"max_memory": max_memory}
+        arguments |= {"providers": options.listed(providers), "runtime": options.listed(runtime)}
+        arguments |= {"attempts": attempts, "prefer": prefer, "bounds": allowed, "check": check}
+        arguments |= {"max_probes": max_probes, "max_seconds": max_seconds, "max_memory": max_memory}
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, "progress": False if quiet else progress})
         # A refusal is printed once: as a result where a program reads it, else as the error below.
         if refusal is None or json or markdown:
-            print_result(report, json, markdown, quiet, verbose)
+            show.print_result(report, json, markdown, quiet, verbose)
         if html:
-            _write_page(html, loaded.model, report, file, arguments, typed(ctx))
+            _write_page(html, loaded.model, report, file, arguments, options.typed(ctx))
         if refusal is not None:
             raise refusal
-        raise typer.Exit(RIGHT if not check or fulfils(report, require) else WRONG)
+        raise typer.Exit(show.RIGHT if not check or show.fulfils(report, require) else show.WRONG)
 
 
 def _write_page(
@@ -188,7 +140,7 @@ def _export(
         return error.report, None
     except OnnxpatchError as error:
         # Bad input says nothing about the model, so there is no result to print.
-        if code_of(error) != WRONG:
+        if show.code_of(error) != show.WRONG:
             raise
         return _refused_report(model, file, arguments, error), error
 
@@ -213,44 +165,44 @@ def _refused_report(
 
 def verify_command(
     file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file, from any exporter.")],
-    target: TargetArg,
-    inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
-    dynamic: DynamicOpt = [],  # noqa: B006
-    input_names: InputNamesOpt = None,
-    image: ImageSizeOpt = None,
-    data: DataOpt = [],  # noqa: B006
-    more_sizes: SizesOpt = [],  # noqa: B006
-    tolerance: ToleranceOpt = 1e-3,
-    compare: CompareOpt = None,
-    max_probes: ProbesOpt = 16,
+    target: options.TargetArg,
+    inputs: options.InputOpt = [],  # noqa: B006  for an option that may be given several times
+    dynamic: options.DynamicOpt = [],  # noqa: B006
+    input_names: options.InputNamesOpt = None,
+    image: options.ImageSizeOpt = None,
+    data: options.DataOpt = [],  # noqa: B006
+    more_sizes: options.SizesOpt = [],  # noqa: B006
+    tolerance: options.ToleranceOpt = 1e-3,
+    compare: options.CompareOpt = None,
+    max_probes: options.ProbesOpt = 16,
     guards: Annotated[bool, typer.Option(rich_help_panel="Compare", help="Look for lost conditions on sizes.")] = True,
-    runtime: RuntimeOpt = None,
-    providers: ProvidersOpt = None,
-    max_seconds: MaxSecondsOpt = None,
-    max_memory: MaxMemoryOpt = None,
-    patches: PatchesOpt = [],  # noqa: B006
-    require: RequireOpt = "right",
-    json: JsonOpt = False,
-    markdown: MarkdownOpt = False,
-    html: HtmlOpt = None,
-    quiet: QuietOpt = False,
-    verbose: VerboseOpt = 0,
-    debug: DebugOpt = False,
+    runtime: options.RuntimeOpt = None,
+    providers: options.ProvidersOpt = None,
+    max_seconds: options.MaxSecondsOpt = None,
+    max_memory: options.MaxMemoryOpt = None,
+    patches: options.PatchesOpt = [],  # noqa: B006
+    require: options.RequireOpt = "right",
+    json: options.JsonOpt = False,
+    markdown: options.MarkdownOpt = False,
+    html: options.HtmlOpt = None,
+    quiet: options.QuietOpt = False,
+    verbose: options.VerboseOpt = 0,
+    debug: options.DebugOpt = False,
 ) -> None:
     """Compare FILE with the model of TARGET, at other sizes and on other data. Exit code 1: it is wrong or unproven.
 
     Without letters in --input and without --dynamic, the sizes that are dynamic in the file are varied.
     """
-    with errors_in_one_line(debug, verbose, patches):
+    with show.errors_in_one_line(debug, verbose, patches):
         from onnxpatch.cli.target import call_from_file, example, load
         from onnxpatch.exporters.artifact import target_of
 
-        check_form(json, markdown)
-        check_required(require)
+        show.check_form(json, markdown)
+        show.check_required(require)
         if html:
             target_of(html)
         loaded = load(target)
-        call = example(loaded, inputs, dynamic, image_size(image), input_names)
+        call = example(loaded, inputs, dynamic, options.image_size(image), input_names)
         with show.progress("verify") as progress:
             report = onnxpatch.verify(
                 file,
@@ -263,17 +215,17 @@ def verify_command(
                 compare=compare,
                 max_probes=max_probes,
                 data=[call_from_file(loaded.model, one) for one in data],
-                sizes=sizes(more_sizes),
-                providers=provider_names(providers),
+                sizes=options.sizes(more_sizes),
+                providers=options.listed(providers),
                 guards=guards,
-                runtime=runtime_names(runtime),
+                runtime=options.listed(runtime),
                 max_seconds=max_seconds,
                 max_memory=max_memory,
                 progress=progress,
             )
-        print_result(report, json, markdown, quiet, verbose)
+        show.print_result(report, json, markdown, quiet, verbose)
         if html:
             from onnxpatch.html import write_report
 
             write_report(html, loaded.model, report, file)
-        raise typer.Exit(RIGHT if fulfils(report, require) else WRONG)
+        raise typer.Exit(show.RIGHT if show.fulfils(report, require) else show.WRONG)

@@ -12,32 +12,7 @@ import typer
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only; typer brings this
 
 import onnxpatch
-from onnxpatch.cli import show
-from onnxpatch.cli.options import (
-    AnyExporterOpt,
-    AnyOpsetOpt,
-    BranchesOpt,
-    DebugOpt,
-    DynamicOpt,
-    ExcludeOpt,
-    ExporterOpt,
-    HtmlOpt,
-    ImageSizeOpt,
-    InputOpt,
-    JsonOpt,
-    MarkdownOpt,
-    OnlyOpt,
-    OpsetOpt,
-    PatchesOpt,
-    ProbesOpt,
-    QuietOpt,
-    TargetArg,
-    ToleranceOpt,
-    VerboseOpt,
-    exporter_keywords,
-    image_size,
-    names,
-)
+from onnxpatch.cli import options, show
 from onnxpatch.cli.show import RIGHT, WRONG, check_form, errors_in_one_line, print_result
 
 if TYPE_CHECKING:
@@ -45,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def doctor_command(
-    target: TargetArg,
-    inputs: InputOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
-    dynamic: DynamicOpt = [],  # noqa: B006
-    exporter: ExporterOpt = None,
-    opset: OpsetOpt = 18,
-    image: ImageSizeOpt = None,
-    tolerance: ToleranceOpt = 1e-3,
-    max_probes: ProbesOpt = 16,
+    target: options.TargetArg,
+    inputs: options.InputOpt = [],  # noqa: B006  for an option that may be given several times
+    dynamic: options.DynamicOpt = [],  # noqa: B006
+    exporter: options.ExporterOpt = None,
+    opset: options.OpsetOpt = 18,
+    image: options.ImageSizeOpt = None,
+    tolerance: options.ToleranceOpt = 1e-3,
+    max_probes: options.ProbesOpt = 16,
     proposals: Annotated[bool, typer.Option(rich_help_panel="Result", help="Try what could help.")] = True,
     budget: Annotated[
         float,
@@ -65,19 +40,19 @@ def doctor_command(
             rich_help_panel="Compare",
         ),
     ] = 180.0,
-    patches: PatchesOpt = [],  # noqa: B006
-    json: JsonOpt = False,
-    markdown: MarkdownOpt = False,
-    html: HtmlOpt = None,
+    patches: options.PatchesOpt = [],  # noqa: B006
+    json: options.JsonOpt = False,
+    markdown: options.MarkdownOpt = False,
+    html: options.HtmlOpt = None,
     write_patch: Annotated[
         Path | None,
         typer.Option(
             "--write-patch", metavar="FILE.py", rich_help_panel="Result", help="Draft a patch where none cures it."
         ),
     ] = None,
-    quiet: QuietOpt = False,
-    verbose: VerboseOpt = 0,
-    debug: DebugOpt = False,
+    quiet: options.QuietOpt = False,
+    verbose: options.VerboseOpt = 0,
+    debug: options.DebugOpt = False,
 ) -> None:
     """Find the smallest part of TARGET that does not export or exports wrong, its line, and what would help.
 
@@ -90,9 +65,9 @@ def doctor_command(
         check_form(json, markdown)
         if html:
             target_of(html)
-        keywords = exporter_keywords(exporter)
+        keywords = options.exporter_keywords(exporter)
         loaded = load(target)
-        call = example(loaded, inputs, dynamic, image_size(image))
+        call = example(loaded, inputs, dynamic, options.image_size(image))
         with show.progress("doctor") as progress:
             diagnosis = onnxpatch.doctor(
                 loaded.model,
@@ -135,17 +110,17 @@ def _export_command(
 
 
 def plan_command(
-    target: TargetArg,
-    exporter: AnyExporterOpt = None,
-    opset: AnyOpsetOpt = None,
-    image: ImageSizeOpt = None,
-    only: OnlyOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
-    exclude: ExcludeOpt = [],  # noqa: B006
-    branches: BranchesOpt = False,
-    patches: PatchesOpt = [],  # noqa: B006
-    json: JsonOpt = False,
-    html: HtmlOpt = None,
-    debug: DebugOpt = False,
+    target: options.TargetArg,
+    exporter: options.AnyExporterOpt = None,
+    opset: options.AnyOpsetOpt = None,
+    image: options.ImageSizeOpt = None,
+    only: options.OnlyOpt = [],  # noqa: B006  for an option that may be given several times
+    exclude: options.ExcludeOpt = [],  # noqa: B006
+    branches: options.BranchesOpt = False,
+    patches: options.PatchesOpt = [],  # noqa: B006
+    json: options.JsonOpt = False,
+    html: options.HtmlOpt = None,
+    debug: options.DebugOpt = False,
 ) -> None:
     """Show what patching TARGET would swap, by which patch and why, and what it would leave alone, and the reason."""
     with errors_in_one_line(debug, patches=patches):
@@ -160,11 +135,11 @@ def plan_command(
             check_opset(opset)
         result = make_plan(
             load(target).model,
-            only=names(only),
-            exclude=names(exclude),
+            only=options.names(only),
+            exclude=options.names(exclude),
             exporter=exporter,
             opset=opset,
-            image_size=image_size(image),
+            image_size=options.image_size(image),
             branches=branches,
         )
         if json:

@@ -237,13 +237,8 @@ def image_size(text: str | None) -> tuple[int, int] | None:
     return int(match[1]), int(match[2] or match[1])
 
 
-def runtime_names(text: str | None) -> list[str] | None:
-    """The runtimes in a text such as `onnxruntime,openvino`; None: the default one."""
-    return names([text or ""])
-
-
-def provider_names(text: str | None) -> list[str] | None:
-    """The execution providers in a text such as `A,B`; None: onnxruntime's on the CPU."""
+def listed(text: str | None) -> list[str] | None:
+    """The names in a text such as `onnxruntime,openvino`; None: the default."""
     return names([text or ""])
 
 

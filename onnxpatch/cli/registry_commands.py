@@ -14,17 +14,7 @@ import typer
 from typing_extensions import TypedDict  # pydantic reads typing's from Python 3.12 on only; typer brings this
 
 import onnxpatch
-from onnxpatch.cli import show
-from onnxpatch.cli.options import (
-    DebugOpt,
-    JsonOpt,
-    PatchesOpt,
-    RuntimeOpt,
-    VerboseOpt,
-    checked_exporter,
-    patch_names,
-    runtime_names,
-)
+from onnxpatch.cli import options, show
 from onnxpatch.cli.show import RIGHT, WRONG, errors_in_one_line
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile.metadata import versions
@@ -80,13 +70,15 @@ class _Patches(TypedDict):
 def list_patches(
     pattern: Annotated[
         str,
-        typer.Argument(help="Only patches of this name or with this target; * is allowed.", autocompletion=patch_names),
+        typer.Argument(
+            help="Only patches of this name or with this target; * is allowed.", autocompletion=options.patch_names
+        ),
     ] = "*",
     prove: Annotated[bool, typer.Option("--prove", help="Run the proofs now (a second or two each).")] = False,
-    patches: PatchesOpt = [],  # noqa: B006  typer takes a list default for an option that may be given several times
-    runtime: RuntimeOpt = None,
-    json: JsonOpt = False,
-    debug: DebugOpt = False,
+    patches: options.PatchesOpt = [],  # noqa: B006  for an option that may be given several times
+    runtime: options.RuntimeOpt = None,
+    json: options.JsonOpt = False,
+    debug: options.DebugOpt = False,
 ) -> None:
     """List the patches: their targets, conditions, reasons and proofs. Exit code 1: a proof failed."""
     with errors_in_one_line(debug, patches=patches):
@@ -95,7 +87,7 @@ def list_patches(
         matching = [patch for patch in REGISTRY if _matches(patch, pattern)]
         if not matching and pattern != "*":
             raise InputError(_no_match(pattern, [patch.name for patch in REGISTRY]))
-        rows = _rows(matching, prove, runtime_names(runtime))
+        rows = _rows(matching, prove, options.listed(runtime))
         if json:
             show.as_json(_Patches(schema=1, patches=rows, failures=dict(REGISTRY.failures)))
         else:
@@ -179,8 +171,8 @@ def _status(proof: _ProofRow) -> str:
 
 def prove_command(
     place: Annotated[str, typer.Argument(metavar="FILE", help="script.py or package.module, which declares patches.")],
-    verbose: VerboseOpt = 0,
-    debug: DebugOpt = False,
+    verbose: options.VerboseOpt = 0,
+    debug: options.DebugOpt = False,
 ) -> None:
     """Run the proofs of the patches in FILE. Each must be right with its patch, and wrong or refused without it.
 
@@ -239,14 +231,14 @@ def ops(
         typer.Option(metavar="NAME", help="dynamo, trace or script: the exporter that --missing asks about."),
     ] = None,
     missing: Annotated[bool, typer.Option("--missing", help="Only operators that the exporter cannot write.")] = False,
-    json: JsonOpt = False,
-    debug: DebugOpt = False,
+    json: options.JsonOpt = False,
+    debug: options.DebugOpt = False,
 ) -> None:
     """List aten operators: how each exporter of the installed torch writes them, and the lowest opset they need."""
     with errors_in_one_line(debug):
         from onnxpatch.diagnosis.operator_support import operators
 
-        chosen = checked_exporter(exporter)
+        chosen = options.checked_exporter(exporter)
         matching = [operator for operator in operators().values() if _is_like(operator, pattern)]
         if not matching:
             raise InputError(
@@ -291,11 +283,11 @@ def _operator_cells(operator: Operator) -> tuple[str, ...]:
 
 
 def drift_command(
-    json: JsonOpt = False,
+    json: options.JsonOpt = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit code 1 also for private torch functions whose body changed.")
     ] = False,
-    debug: DebugOpt = False,
+    debug: options.DebugOpt = False,
 ) -> None:
     """Compare the code that patches know, and the private torch APIs, with the installed libraries.
 

@@ -8,29 +8,9 @@ from typing import Any
 import torch
 
 from onnxpatch import missing, op
+from onnxpatch.formulas import matrices as by_matrices
 from onnxpatch.formulas.calls import call_of
 from onnxpatch.formulas.elementary import reduced
-from onnxpatch.formulas.matrices import (
-    block_diag,
-    cartesian_prod,
-    chain_matmul,
-    corrcoef,
-    cov,
-    diag,
-    diag_embed,
-    diagflat,
-    diagonal,
-    inner,
-    kron,
-    matrix_power,
-    multi_dot,
-    pdist,
-    renorm,
-    rot90,
-    take_along_dim,
-    trace,
-    transposed,
-)
 from onnxpatch.formulas.symbolic import function_name
 from onnxpatch.patching.proof import matrices
 
@@ -143,47 +123,28 @@ def _composed(x: Tensor) -> tuple[Tensor, ...]:
     return square, spread, windows, chosen, torch.kron(x[0], x[0, :2]), torch.outer(torch.arange(x.shape[0]), x[0, 0])
 
 
+_MATRICES = """
+    rot90 diag diag_embed diagflat trace block_diag cartesian_prod kron take_along_dim matrix_power cov corrcoef inner
+    renorm chain_matmul
+"""
+_OWN = (
+    diff, trapezoid, nanmean, nansum, channel_shuffle, bilinear, roll, addcdiv, float_power, logspace, isclose, l1_loss,
+    unflatten, unfold,
+)  # fmt: skip
 COMPOSITES: dict[str, Callable[..., Any]] = {
-    "diff": diff,
-    "trapezoid": trapezoid,
+    **{name: getattr(by_matrices, name) for name in _MATRICES.split()},
+    **{one.__name__: one for one in _OWN},
     "trapz": trapezoid,
-    "rot90": rot90,
-    "diag": diag,
-    "diag_embed": diag_embed,
-    "diagflat": diagflat,
-    "trace": trace,
-    "block_diag": block_diag,
-    "nanmean": nanmean,
-    "nansum": nansum,
-    "channel_shuffle": channel_shuffle,
-    "bilinear": bilinear,
-    "cartesian_prod": cartesian_prod,
-    "kron": kron,
     "outer": lambda x, y: x[:, None] * y,
     "ger": lambda x, y: x[:, None] * y,
-    "take_along_dim": take_along_dim,
-    "roll": roll,
     "fliplr": lambda x: x.flip(1),
     "flipud": lambda x: x.flip(0),
-    "addcdiv": addcdiv,
-    "float_power": float_power,
-    "matrix_power": matrix_power,
-    "linalg_matrix_power": matrix_power,
-    "logspace": logspace,
-    "cov": cov,
-    "corrcoef": corrcoef,
-    "inner": inner,
-    "isclose": isclose,
-    "renorm": renorm,
-    "linalg_multi_dot": multi_dot,
-    "chain_matmul": chain_matmul,
-    "l1_loss": l1_loss,
+    "linalg_matrix_power": by_matrices.matrix_power,
+    "linalg_multi_dot": by_matrices.multi_dot,
     "_threshold": lambda x, threshold, value, inplace=False: torch.where(x <= threshold, torch.full_like(x, value), x),
-    "unflatten": unflatten,
-    "unfold": unfold,
-    "mT": transposed,
-    "mH": transposed,
-    "adjoint": transposed,
+    "mT": by_matrices.transposed,
+    "mH": by_matrices.transposed,
+    "adjoint": by_matrices.transposed,
     "deg2rad": lambda x: x * (torch.pi / 180),
     "rad2deg": lambda x: x * (180 / torch.pi),
     "sinc": lambda x: torch.where(x == 0, torch.ones_like(x), torch.sin(torch.pi * x) / (torch.pi * x)),
@@ -248,7 +209,7 @@ def diagonal_view(original: Callable[..., Tensor], input: Tensor, offset: int = 
     """The diagonal as a slice with a step of all elements in one row: a view, as torch's."""
     usual = (-2, -1) if function_name(original) == "linalg_diagonal" else (0, 1)
     dim1, dim2 = (*axes, *usual[len(axes) :])
-    found = diagonal(input, offset, named.get("dim1", dim1), named.get("dim2", dim2))
+    found = by_matrices.diagonal(input, offset, named.get("dim1", dim1), named.get("dim2", dim2))
     if not any(isinstance(size, torch.SymInt) for size in input.shape):
         return found
     # torch.export takes n - 2 to be 0 or more; and what is written to a copy is lost.
@@ -262,5 +223,5 @@ op(
     tries=matrices,
     case=lambda x: (torch.pdist(x[0]), torch.nn.functional.pdist(x[0], 1)),
     beside=("cdist", "masked-select"),
-    to=pdist,
+    to=by_matrices.pdist,
 )
