@@ -54,9 +54,12 @@ FILLED = frozenset(
     made.format(fill) for fill in ("zeros", "ones", "empty", "full") for made in ("{}", "new_{}", "{}_like")
 )
 
-_BY_NAME = "angle einsum exp log cumprod polar view_as_complex view_as_real to type_as where prod"
+_BY_NAME = (
+    "angle", "einsum", "exp", "log", "cumprod", "polar", "view_as_complex", "view_as_real", "to", "type_as", "where",
+    "prod",
+)  # fmt: skip
 OPERATIONS: dict[str, Any] = {
-    **{name: getattr(complex_pairs, name) for name in _BY_NAME.split()},
+    **{name: getattr(complex_pairs, name) for name in _BY_NAME},
     **dict.fromkeys(("add", "__add__", "__radd__"), complex_pairs.add),
     **dict.fromkeys(("sub", "subtract", "__sub__"), complex_pairs.sub),
     **dict.fromkeys(("rsub", "__rsub__"), lambda a, b: complex_pairs.sub(b, a)),

@@ -123,16 +123,16 @@ def _composed(x: Tensor) -> tuple[Tensor, ...]:
     return square, spread, windows, chosen, torch.kron(x[0], x[0, :2]), torch.outer(torch.arange(x.shape[0]), x[0, 0])
 
 
-_MATRICES = """
-    rot90 diag diag_embed diagflat trace block_diag cartesian_prod kron take_along_dim matrix_power cov corrcoef inner
-    renorm chain_matmul
-"""
+_MATRICES = (
+    "rot90", "diag", "diag_embed", "diagflat", "trace", "block_diag", "cartesian_prod", "kron", "take_along_dim",
+    "matrix_power", "cov", "corrcoef", "inner", "renorm", "chain_matmul",
+)  # fmt: skip
 _OWN = (
     diff, trapezoid, nanmean, nansum, channel_shuffle, bilinear, roll, addcdiv, float_power, logspace, isclose, l1_loss,
     unflatten, unfold,
 )  # fmt: skip
 COMPOSITES: dict[str, Callable[..., Any]] = {
-    **{name: getattr(by_matrices, name) for name in _MATRICES.split()},
+    **{name: getattr(by_matrices, name) for name in _MATRICES},
     **{one.__name__: one for one in _OWN},
     "trapz": trapezoid,
     "outer": lambda x, y: x[:, None] * y,
