@@ -173,14 +173,7 @@ def export(
         try:
             if check:
                 reference = Reference(
-                    model,
-                    request.inputs,
-                    request.dims,
-                    budget,
-                    flatten=flatten,
-                    data=data,
-                    sizes=sizes,
-                    state=state,
+                    model, request.inputs, request.dims, budget, flatten=flatten, data=data, sizes=sizes, state=state
                 )
                 _refuse_nothing(request, reference)
             several = check and attempts == "auto"

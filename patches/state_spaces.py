@@ -114,10 +114,7 @@ def _texts() -> list[tuple[Tensor, Tensor]]:
         bodies={"forward": {KnownBody("74222c6b7bf0", WRITTEN_FOR), KnownBody("cd4125e20756", "transformers 5.24.0")}}
     ),
     proof=Proof(
-        build=_lightning,
-        inputs=_texts,
-        fails=("dynamo", "trace"),
-        reason="cannot be reshaped|broadcast|relative error",
+        build=_lightning, inputs=_texts, fails=("dynamo", "trace"), reason="cannot be reshaped|broadcast|relative error"
     ),
 )
 class _MiniMaxLightningAttention:

@@ -15,16 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, op, patch
-from onnxpatch.formulas.windows import (
-    is_static,
-    merge,
-    more_than,
-    pad_to,
-    partition,
-    rolled,
-    shift_mask,
-    windows_over,
-)
+from onnxpatch.formulas.windows import is_static, merge, more_than, pad_to, partition, rolled, shift_mask, windows_over
 from onnxpatch.patching.proof import randomised
 
 WRITTEN_FOR = "timm 1.0.31"

@@ -185,9 +185,7 @@ def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dyn
     )  # fmt: skip
 
 
-def watched_sizes(
-    seen: Callable[[Any, FrameType | None, Any], None],
-) -> contextlib.AbstractContextManager[None]:
+def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> contextlib.AbstractContextManager[None]:
     """A context in which `seen(condition, frame, env)` is called for every sympy condition that torch.export assumes.
 
     For this thread only. frame: torch's own, inside the call by the user's line. env: for `input_symbols`.

@@ -108,18 +108,14 @@ AutoExporterOpt = Annotated[
     ),
 ]  # fmt: skip
 AttemptsOpt = Annotated[
-    str,
-    typer.Option(rich_help_panel=_FAILS, help="auto: try other ways; asked: one attempt.", metavar="auto|asked"),
+    str, typer.Option(rich_help_panel=_FAILS, help="auto: try other ways; asked: one attempt.", metavar="auto|asked")
 ]
 PreferOpt = Annotated[
     str | None,
     typer.Option(metavar="NAME", rich_help_panel=_FAILS, help="latency or size: the best of all right files."),
 ]
 OpsetOpt = Annotated[int, typer.Option(min=7, metavar="N", rich_help_panel=_FILE, help="ONNX opset of the file.")]
-OperatorsOpt = Annotated[
-    str,
-    typer.Option(metavar="NAME", rich_help_panel=_FILE, help="Or onnxruntime: its own too."),
-]
+OperatorsOpt = Annotated[str, typer.Option(metavar="NAME", rich_help_panel=_FILE, help="Or onnxruntime: its own too.")]
 AnyOpsetOpt = Annotated[int | None, typer.Option("--opset", min=7, metavar="N", help="Only patches for this opset.")]
 ImageSizeOpt = Annotated[
     str | None,
@@ -150,8 +146,7 @@ BranchesOpt = Annotated[
     bool, typer.Option("--branches", rich_help_panel=_FAILS, help="Export both sides of an `if` on tensor values.")
 ]
 ToleranceOpt = Annotated[
-    float,
-    typer.Option(metavar="X", rich_help_panel=_COMPARE, help="Largest relative difference."),
+    float, typer.Option(metavar="X", rich_help_panel=_COMPARE, help="Largest relative difference.")
 ]
 CompareOpt = Annotated[
     str | None,
@@ -161,8 +156,7 @@ CompareOpt = Annotated[
     ),
 ]  # fmt: skip
 ProbesOpt = Annotated[
-    int,
-    typer.Option("--max-probes", min=1, metavar="N", rich_help_panel=_COMPARE, help="Inputs to compare at."),
+    int, typer.Option("--max-probes", min=1, metavar="N", rich_help_panel=_COMPARE, help="Inputs to compare at.")
 ]
 RuntimeOpt = Annotated[
     str | None,
@@ -212,8 +206,7 @@ RequireOpt = Annotated[
     ),
 ]  # fmt: skip
 QuietOpt = Annotated[
-    bool,
-    typer.Option("--quiet", "-q", rich_help_panel=_RESULT, help="Nothing where it is right, else one line."),
+    bool, typer.Option("--quiet", "-q", rich_help_panel=_RESULT, help="Nothing where it is right, else one line.")
 ]
 VerboseOpt = Annotated[
     int,

@@ -167,9 +167,7 @@ def _format(capture: Capture, function: Function, tensor: torch.Tensor, spec: st
 
 def _to_numpy(capture: Capture, function: Function, tensor: torch.Tensor, *args: object, **kwargs: object) -> object:
     raise capture.refusal(
-        here(),
-        "a tensor is handed to NumPy: what NumPy computes is not in the graph",
-        remedy="compute it with torch",
+        here(), "a tensor is handed to NumPy: what NumPy computes is not in the graph", remedy="compute it with torch"
     )
 
 

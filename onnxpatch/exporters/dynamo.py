@@ -118,12 +118,7 @@ def capture(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec]) -> Any
         same_sizes(model, call, inputs, specs),
     ):  # fmt: skip
         return torch.export.export(
-            model,
-            call.args,
-            kwargs=call.kwargs,
-            dynamic_shapes=torch_shapes(inputs, specs),
-            strict=False,
-            **_ASSERTED,
+            model, call.args, kwargs=call.kwargs, dynamic_shapes=torch_shapes(inputs, specs), strict=False, **_ASSERTED
         )
 
 

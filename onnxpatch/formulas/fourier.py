@@ -20,14 +20,7 @@ from torch import Tensor
 
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.formulas import nodes
-from onnxpatch.formulas.fourier_nodes import (
-    Wanted,
-    outputs_of,
-    terms_of,
-    write_chirp,
-    write_dft,
-    write_either,
-)
+from onnxpatch.formulas.fourier_nodes import Wanted, outputs_of, terms_of, write_chirp, write_dft, write_either
 from onnxpatch.formulas.nodes import Recipe, Value
 
 # Up to here one matrix product is fastest; beyond, each factor's matrix may have this size.

@@ -32,14 +32,7 @@ from onnxpatch._torch.symbolic_sizes import (
     traced_from_sizes,
     traced_value,
 )
-from onnxpatch._torch.tensor_origins import (
-    all_ones,
-    constant,
-    divided_by_data,
-    keep_constant,
-    operator_of,
-    unrecorded,
-)
+from onnxpatch._torch.tensor_origins import all_ones, constant, divided_by_data, keep_constant, operator_of, unrecorded
 
 __all__ = [
     "Array", "all_ones", "as_float", "as_tensor", "assume", "chosen", "constant", "constant_size",

@@ -76,13 +76,7 @@ def _decoded(
     outputs = BaseModelOutput(last_hidden_state=encoded)
     outputs.attention_mask = mask  # an encoder that shortens a sound gives the mask of its answer in it
     outputs.router_logits = None  # experts' models ask for them, for their loss
-    return model(
-        decoder_input_ids=ids,
-        encoder_outputs=outputs,
-        past_key_values=past,
-        use_cache=True,
-        **mask_of,
-    )
+    return model(decoder_input_ids=ids, encoder_outputs=outputs, past_key_values=past, use_cache=True, **mask_of)
 
 
 # ------------------------------------------------------------------ encoder-decoders

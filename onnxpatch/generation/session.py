@@ -45,12 +45,7 @@ class GenerationSession:
         self.config, self.defaults = (_read(place / name) for name in ("config.json", "generation_config.json"))
 
     def generate(
-        self,
-        input_ids: Any = None,
-        *,
-        seed: int | None = None,
-        processors: Sequence[Processor] = (),
-        **given: Any,
+        self, input_ids: Any = None, *, seed: int | None = None, processors: Sequence[Processor] = (), **given: Any
     ) -> Any:
         """The tokens that `model.generate` gives for the same arguments: (batch, length), the prompt included.
 
@@ -79,12 +74,7 @@ class GenerationSession:
         return whole.numpy() if arrays else whole
 
     def stream(
-        self,
-        input_ids: Any = None,
-        *,
-        seed: int | None = None,
-        processors: Sequence[Processor] = (),
-        **given: Any,
+        self, input_ids: Any = None, *, seed: int | None = None, processors: Sequence[Processor] = (), **given: Any
     ) -> Iterator[torch.Tensor]:
         """Yield the same tokens as they are found: one int64 tensor (batch,) for each step, without the prompt.
 

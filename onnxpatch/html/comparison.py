@@ -28,15 +28,7 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]
 _CALL = ("args", "kwargs", "dynamic_shapes", "input_names")
-_KITS = (
-    "only",
-    "exclude",
-    "branches",
-    "image_size",
-    "attempts",
-    "prefer",
-    "bounds",
-)  # plain torch has none of these
+_KITS = ("only", "exclude", "branches", "image_size", "attempts", "prefer", "bounds")  # plain torch has none of these
 _PLANNING = ("only", "exclude", "image_size", "branches")
 
 

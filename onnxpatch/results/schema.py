@@ -34,9 +34,7 @@ class _Written(GenerateJsonSchema):
         return self.generate_inner(schema["schema"])
 
     def field_is_required(
-        self,
-        field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField,
-        total: bool,
+        self, field: core_schema.ModelField | core_schema.DataclassField | core_schema.TypedDictField, total: bool
     ) -> bool:
         return field.get("required", total) if field["type"] == "typed-dict-field" else True
 

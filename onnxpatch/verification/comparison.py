@@ -167,11 +167,7 @@ def _exact(head: OutputParity, want: np.ndarray[Any, Any], got: np.ndarray[Any, 
 
 
 def _first(
-    head: OutputParity,
-    wrong: np.ndarray[Any, Any],
-    want: np.ndarray[Any, Any],
-    got: np.ndarray[Any, Any],
-    reason: str,
+    head: OutputParity, wrong: np.ndarray[Any, Any], want: np.ndarray[Any, Any], got: np.ndarray[Any, Any], reason: str
 ) -> OutputParity:
     index = tuple(int(i) for i in np.argwhere(wrong)[0])
     return replace(head, first_index=index, expected=want[index].item(), found=got[index].item(), reason=reason)

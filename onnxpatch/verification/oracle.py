@@ -35,12 +35,7 @@ class Oracle:
     """
 
     def __init__(
-        self,
-        eager: Eager,
-        inputs: Inputs,
-        dims: Sequence[DynamicDim],
-        budget: Budget,
-        operations: float = 0.0,
+        self, eager: Eager, inputs: Inputs, dims: Sequence[DynamicDim], budget: Budget, operations: float = 0.0
     ) -> None:
         self.eager, self.inputs, self.dims, self.budget = eager, inputs, dims, budget
         self.generator = torch.Generator().manual_seed(20)

@@ -106,11 +106,7 @@ def rearrange(original: Callable[..., torch.Tensor], tensor: object, pattern: st
     return NotImplemented if found is None else rearranging.rearrange_axes(*found)
 
 
-@_function(
-    "einops.reduce",
-    name="einops-reduce-function",
-    proof=Proof(_Pooled, _images, leaner=("dynamo", "trace")),
-)
+@_function("einops.reduce", name="einops-reduce-function", proof=Proof(_Pooled, _images, leaner=("dynamo", "trace")))
 def reduce(
     original: Callable[..., torch.Tensor], tensor: Any, pattern: str, reduction: Any, **lengths: Any
 ) -> torch.Tensor:

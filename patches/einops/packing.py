@@ -119,11 +119,7 @@ def _pairs() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(torch.randn(b, h, w, d), torch.randn(b, n, d)) for b, h, w, d, n in sizes]
 
 
-_PROOF = Proof(
-    _TwoPacked,
-    _pairs,
-    leaner=("dynamo", "trace"),
-)
+_PROOF = Proof(_TwoPacked, _pairs, leaner=("dynamo", "trace"))
 
 
 @patch("einops.pack", name="einops-pack", why=_WHY, link=_LINK,

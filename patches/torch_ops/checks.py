@@ -116,12 +116,7 @@ def _parts() -> list[tuple[Tensor, Tensor]]:
     name="tensor-checks",
     why="No ONNX function found for <OpOverload(op='aten._is_all_true', overload='default')>",
     link="https://github.com/huggingface/transformers/issues/44265",
-    proof=Proof(
-        _Checked,
-        _parts,
-        fails=("dynamo",),
-        reason="aten._is_all_true",
-    ),
+    proof=Proof(_Checked, _parts, fails=("dynamo",), reason="aten._is_all_true"),
 )
 def tensor_checks(error_type: object, cond: Tensor, message: object = None) -> None:
     """Does nothing: an ONNX graph has no assertions. torch.onnx drops those that it knows, too."""

@@ -29,11 +29,7 @@ def _aligned(x: Tensor, text: Tensor) -> tuple[Tensor, ...]:
 
 
 @op(
-    "nn.functional.ctc_loss",
-    why=missing("aten::ctc_loss"),
-    tries=_texts,
-    sizes=((3, 4), (6, 7), (1, 2)),
-    case=_aligned,
+    "nn.functional.ctc_loss", why=missing("aten::ctc_loss"), tries=_texts, sizes=((3, 4), (6, 7), (1, 2)), case=_aligned
 )
 def ctc_loss(
     log_probs: Tensor,

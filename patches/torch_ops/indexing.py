@@ -14,12 +14,7 @@ from onnxpatch.formulas.symbolic import as_tensor, example_of, symbolic
 
 
 def _turned(x: Tensor) -> tuple[Tensor, ...]:
-    return (
-        x.permute(0, -1, 1),
-        torch.permute(x, (-1, 0, -2)),
-        x.movedim(-1, -3),
-        torch.moveaxis(x, (0, -1), (-1, 0)),
-    )
+    return (x.permute(0, -1, 1), torch.permute(x, (-1, 0, -2)), x.movedim(-1, -3), torch.moveaxis(x, (0, -1), (-1, 0)))
 
 
 @op(

@@ -74,14 +74,7 @@ def _row(name: str, first: Callable[[Tensor], Tensor], following: Next) -> None:
 
     function = getattr(torch.special, name.removeprefix("special."))
     case = lambda x, n: (*(function(x, by) for by in (n, 4, 19, 0)), function(1.5, n), function(x[0], n[0]))  # noqa: E731
-    op(
-        name,
-        why=missing(f"aten::{name.replace('.', '_')}"),
-        tries=_degrees,
-        sizes=(9, 14, 1),
-        case=case,
-        to=computed,
-    )
+    op(name, why=missing(f"aten::{name.replace('.', '_')}"), tries=_degrees, sizes=(9, 14, 1), case=case, to=computed)
 
 
 def _chebyshev(k: Any, x: Tensor, last: Tensor, before: Tensor) -> Tensor:

@@ -60,11 +60,7 @@ def _sequences(heads: int, channels: int) -> list[tuple[Tensor, ...]]:
 
 def _proof(build: Callable[[], torch.nn.Module], heads: int, reason: str) -> Proof:
     return Proof(
-        build=build,
-        inputs=lambda: _sequences(heads, 3),
-        fails=("trace",),
-        exporters=("dynamo", "trace"),
-        reason=reason,
+        build=build, inputs=lambda: _sequences(heads, 3), fails=("trace",), exporters=("dynamo", "trace"), reason=reason
     )
 
 
@@ -78,13 +74,7 @@ def _proof(build: Callable[[], torch.nn.Module], heads: int, reason: str) -> Pro
     proof=_proof(_Gated, 2, "linalg_solve_triangular"),
 )
 def gated_delta_rule(
-    original: Function,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    g: Tensor,
-    beta: Tensor,
-    **options: Any,
+    original: Function, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
     """query, key: (batch, length, key heads, keys); value: (batch, length, heads, values); g, beta: (batch, length,
     heads). Returns what the original does: the output like value, and the last state where it is asked for."""

@@ -216,12 +216,10 @@ def _norm() -> nn.Module:
                 KnownBody("eef4e978a32a", WRITTEN_FOR),
                 KnownBody("3152525beceb", WRITTEN_FOR),
             }
-        },
+        }
     ),
     proof=Proof(
-        build=_norm,
-        inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),)],
-        leaner=("dynamo", "trace"),
+        build=_norm, inputs=lambda: [(torch.randn(2, 5, 6),), (torch.randn(3, 8, 6),)], leaner=("dynamo", "trace")
     ),
 )
 class _RMSNorm:

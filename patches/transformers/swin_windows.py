@@ -104,11 +104,7 @@ class _Clamping:
 @_row(
     f"{_SWIN}.SwinLayer",
     name="swin-layer",
-    when=_known(
-        set_shift_and_window_size="aa7a6ee2d609",
-        get_attn_mask="ab01d82feec2",
-        cyclic_shift="605e6496a5e3",
-    ),
+    when=_known(set_shift_and_window_size="aa7a6ee2d609", get_attn_mask="ab01d82feec2", cyclic_shift="605e6496a5e3"),
     proof=Proof(
         _swin_layer,
         _maps,
@@ -125,11 +121,7 @@ class _SwinLayer(_Clamping):
     f"{_DONUT}.DonutSwinLayer",
     f"{_CLAP}.ClapAudioLayer",
     name="donut-swin-layer",
-    when=_known(
-        set_shift_and_window_size="aa7a6ee2d609",
-        get_attn_mask="ab01d82feec2",
-        forward="be6544e6d606",
-    ),
+    when=_known(set_shift_and_window_size="aa7a6ee2d609", get_attn_mask="ab01d82feec2", forward="be6544e6d606"),
     proof=Proof(_donut_layer, _maps, fails=("dynamo", "trace"), reason="cannot be reshaped"),
 )
 class _DonutSwinLayer(_Clamping):

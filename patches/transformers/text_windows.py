@@ -182,10 +182,7 @@ def _short_texts() -> list[tuple[Tensor, Tensor]]:
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/canine/modeling_canine.py",
     when=When(bodies={"forward": {KnownBody("dd312ca4e446", WRITTEN_FOR)}}),
     proof=Proof(
-        build=_local,
-        inputs=_short_texts,
-        fails=("dynamo", "trace"),
-        reason="relative error|inferred a static shape",
+        build=_local, inputs=_short_texts, fails=("dynamo", "trace"), reason="relative error|inferred a static shape"
     ),
 )
 class _CanineAttention:

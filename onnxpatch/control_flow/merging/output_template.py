@@ -139,8 +139,7 @@ class Template:
             raise _CannotMerge(f"the branches return containers of different lengths or keys at {place}")
         below = {key: [part.get(key) for part in found] for key in every}
         return _Container(
-            first,
-            {key: self._unify(one, (*where, key), (*labels, label(first, key))) for key, one in below.items()},
+            first, {key: self._unify(one, (*where, key), (*labels, label(first, key))) for key, one in below.items()}
         )
 
 
