@@ -140,9 +140,17 @@ class _Weighed(torch.nn.Module):
         return torch.sigmoid(self.near(rows) + self.far(functional.adaptive_avg_pool2d(rows, 1))) * rows
 
 
+def _of_one_pixel(function: object, args: tuple[object, ...], kwargs: dict[str, Any]) -> bool:
+    names = ("input", "weight", "bias", "stride", "padding")
+    given: dict[str, Any] = {"padding": 0, **dict(zip(names, args, strict=False)), **kwargs}
+    bare = given["padding"] in (0, (0, 0)) and given["input"].dim() == 4
+    return bare and _single(given["weight"]) and _single(given["input"])
+
+
 @op(
     "nn.functional.conv2d",
     name="convolution-of-one-pixel",
+    calls=_of_one_pixel,
     why="The input tensor cannot be reshaped to the requested shape. Input shape:{0,16,1,1}, requested "
     "shape:{0,-1,1,1,8}: of no rows, where onnxruntime puts two convolutions that are added into its own layout",
     reason="cannot be reshaped",
@@ -162,9 +170,7 @@ def convolution_of_one_pixel(
     groups: int = 1,
 ) -> Tensor:
     """A product of matrices, where data decides the number of rows."""
-    if padding not in (0, (0, 0)) or groups != 1 or input.dim() != 4 or not _single(weight) or not _single(input):
-        return NotImplemented
-    if not decided_by_data(input, [0]):
+    if groups != 1 or not decided_by_data(input, [0]):
         return NotImplemented
     return functional.linear(input.flatten(1), weight.flatten(1), bias)[:, :, None, None]
 
