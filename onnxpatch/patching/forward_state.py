@@ -154,13 +154,17 @@ def restorer_of_objects(model: torch.nn.Module) -> Callable[[], None]:
 
     What tensors hold stays: an exporter records writes into them.
     """
-    bindings = Bindings(model)
+    bindings, buffers = Bindings(model), dict(model._buffers)
     values = (value for attributes in bindings.attributes for value in attributes.values())
     restore_objects = objects_held(values, apart=bindings.modules)[1]
 
     def restore() -> None:
+        assigned = [name for name, value in buffers.items() if model._buffers.get(name) is not value]
         bindings.restore()
         restore_objects()
+        # torch.export copies what was last assigned to the root's buffers into them, of whatever shape it is.
+        for name in assigned:
+            setattr(model, name, buffers[name])
 
     return restore
 

@@ -43,25 +43,27 @@ def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> object:
 
 
 def _halvings(x: Tensor) -> Tensor:
-    return x / 2 ** int(math.log2(x.shape[1]))
+    return x / (1 + int(math.log2(x.shape[1])))
 
 
 @_row(
     "math.log2",
     name="symbolic-log2",
-    reason="relative error",
-    exporters=("trace",),
+    reason="relative error|static shape",
     # int() after log2 shows whether powers of two come out exactly.
     tries=lambda n: torch.ones(2, n),
     sizes=(8, 3, 64, 65),
     case=_halvings,
     unchanged=lambda x: x * math.log2(8),
-    beside=("symbolic-int",),  # int() of the logarithm
+    beside=("symbolic-int", "int-of-data", "data-questions"),  # int() of the logarithm
 )
 def symbolic_log2(original: Callable[..., Tensor], value: object) -> object:
-    """Keeps `math.log2(size)` symbolic under trace."""
-    # as_float is float64: in float32 log2(8) may be a little below 3.
-    return torch.log2(as_float(value)) if isinstance(value, Tensor) and symbolic(value) else NotImplemented
+    """Computes `math.log2(size)` as a 0-d tensor."""
+    # In float64, of the logarithm too: in float32 log2(8) may be a little below 3.
+    if not symbolic(value):
+        return NotImplemented
+    number, two = (torch.log(as_tensor(one, torch.float64)) for one in (value, 2))
+    return number / two
 
 
 def _entropy(x: Tensor) -> Tensor:

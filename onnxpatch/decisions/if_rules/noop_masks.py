@@ -4,37 +4,50 @@
         padding = None                    other = self.table(ids)
                                           x = torch.where(special[..., None], other, x)
 
+    if taken.any():                   if taken.sum() == 0:
+        rows = taken.nonzero()[:, 0]      continue
+        out[rows] += expert(x[rows])  out[taken] = expert(x[taken])
+
 Where the mask has no element, both ways compute the same. So the way that uses the mask may be taken for all data.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
 from onnxpatch.decisions.if_rules.source import (
+    CodeComparison,
     Lines,
     assigned_by,
     at_line,
+    comparison,
     ifs,
     is_identity,
+    is_number,
     names_elsewhere,
     names_used,
     parts_of,
 )
 
+_NONE = ("==", "<=")  # between a sum and 0: true where the mask has no element
+_FLAT = ("squeeze", "flatten", "view", "reshape")
 _SHAPED = frozenset({"unsqueeze", "expand", "expand_as", "view", "view_as", "reshape", "to", "bool", "type_as"})
 
 
 @dataclass(frozen=True)
 class _Question:
-    """`mask.any()` or `mask.all()` in a test. kind: "any" or "all". negated: whether `not` stands before it."""
+    """`mask.any()` or `mask.all()` in a test. kind: "any" or "all". negated: whether `not` stands before it.
+
+    answer: what uses the mask. It differs from `kind` for `mask.sum() == 0`, which is read as `not mask.any()`.
+    """
 
     kind: str
     mask: ast.expr
     negated: bool
+    answer: bool
 
 
 def answer_that_uses_mask(frame: FrameType) -> bool | None:
@@ -45,12 +58,16 @@ def answer_that_uses_mask(frame: FrameType) -> bool | None:
 @at_line
 def _answers(tree: ast.AST) -> Iterator[tuple[Lines, bool]]:
     # With an `else` there is other work to do, not only work to save.
-    for node, _ in ifs(tree):
+    rounds = {id(one.body[-1]) for one in ast.walk(tree) if isinstance(one, ast.For)}
+    for node, behind in ifs(tree):
         asked = _question(node.test)
         if asked is not None:
-            uses = asked.kind == "any"  # some element is hidden, or not all are seen
-            if _fills(node, asked, tree) if uses != asked.negated else _drops(node, asked):
-                yield node.test, uses
+            # Some element is hidden, or not all are seen.
+            filled, body = (asked.kind == "any") != asked.negated, node.body
+            if isinstance(body[0], ast.Continue) and behind and id(behind[-1]) in rounds:
+                filled, body = not filled, behind
+            if _fills(body, asked, tree) if filled else _drops(node, asked):
+                yield node.test, asked.answer
 
 
 def _question(test: ast.expr) -> _Question | None:
@@ -62,13 +79,24 @@ def _question(test: ast.expr) -> _Question | None:
     part, negated = asked[0], False
     while isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
         part, negated = part.operand, not negated
-    if not isinstance(part, ast.Call) or not isinstance(part.func, ast.Attribute) or part.keywords:
+    sums = _with_zero(part)
+    call = part if sums is None else sums.left
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.keywords:
         return None
-    if part.func.attr not in ("any", "all"):
+    given = [] if ast.unparse(call.func.value) == "torch" else [call.func.value]
+    given += call.args
+    if call.func.attr not in (("any", "all") if sums is None else ("sum",)) or len(given) != 1:
         return None
-    given = [] if ast.unparse(part.func.value) == "torch" else [part.func.value]
-    given += part.args
-    return _Question(part.func.attr, given[0], negated) if len(given) == 1 else None
+    if sums is None:
+        return _Question(call.func.attr, given[0], negated, call.func.attr == "any")
+    none = sums.sign in _NONE
+    return _Question("any", given[0], negated != none, not none)
+
+
+def _with_zero(part: ast.expr) -> CodeComparison | None:
+    """`mask.sum() == 0`, or with another sign that asks whether there is an element."""
+    found = comparison(part)
+    return found if found and is_number(found.right, 0) and found.sign in (*_NONE, ">", "!=") else None
 
 
 def _is_known(part: ast.expr) -> bool:
@@ -88,26 +116,44 @@ def _drops(node: ast.If, asked: _Question) -> bool:
     return nothing and target == mask - {"torch"}
 
 
-def _fills(node: ast.If, asked: _Question, tree: ast.AST) -> bool:
+def _fills(body: Sequence[ast.stmt], asked: _Question, tree: ast.AST) -> bool:
     """Whether the last statement changes one tensor where the mask says so, and the others only prepare for it."""
-    *before, last = node.body
-    made = [target for one in before for target in (one.targets if isinstance(one, ast.Assign) else [None])]
-    names = {target.id for target in made if isinstance(target, ast.Name)}
-    if not _fills_hidden(last, asked) or not all(isinstance(target, ast.Name) for target in made):
+    *before, last = body
+    made = [(part, one.value) for one in before if isinstance(one, ast.Assign) for part in map(_parts, one.targets)]
+    names = {target.id for parts, _ in made for target in parts if isinstance(target, ast.Name)}
+    if sum(len(parts) for parts, _ in made) != len(names) or not all(isinstance(one, ast.Assign) for one in before):
         return False
+    places = {ast.unparse(target) for parts, value in made for target in parts if _places(value, asked)}
     # What the preparation assigns must not be read behind the `if`: there eager has it for some data only.
-    return not names & names_elsewhere(tree, node.body)
+    return _fills_hidden(last, asked, places) and not names & names_elsewhere(tree, body)
 
 
-def _fills_hidden(statement: ast.stmt, asked: _Question) -> bool:
-    """`x = torch.where(mask, y, x)`, `x = x.masked_fill(mask, y)`, `x.masked_fill_(mask, y)` or `x[mask] = y`."""
+def _places(value: ast.expr, asked: _Question) -> bool:
+    """`torch.where(mask)`, `mask.nonzero()`: the places of its elements, of which some columns may be taken."""
+    while isinstance(value, ast.Subscript) or getattr(getattr(value, "func", None), "attr", "") in _FLAT:
+        value = value.value if isinstance(value, ast.Subscript) else value.func.value  # type: ignore[attr-defined]
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Attribute):
+        return False
+    given = value.args if ast.unparse(value.func.value) == "torch" else [value.func.value, *value.args]
+    return value.func.attr in ("where", "nonzero") and len(given) == 1 and _is_hidden(given[0], asked)
+
+
+def _fills_hidden(statement: ast.stmt, asked: _Question, places: Collection[str]) -> bool:
+    """`x = torch.where(mask, y, x)`, `x = x.masked_fill(mask, y)`, `x.masked_fill_(mask, y)`, `x[mask] = y`, `+= y`.
+
+    places: names of the places of the mask's elements.
+    """
     target, value = assigned_by(statement) or (None, getattr(statement, "value", None))
-    if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Subscript):
-        return target is not None and _is_hidden(statement.targets[0].slice, asked)
+    changed = getattr(statement, "target", None) or getattr(statement, "targets", [None])[0]
+    if isinstance(changed, ast.Subscript):
+        index = _parts(changed.slice)[0]
+        return ast.unparse(index) in places or _is_hidden(changed.slice, asked)
     if not isinstance(statement, ast.Assign | ast.Expr) or not isinstance(value, ast.Call) or value.keywords:
         return False
     if ast.unparse(value.func) == "torch.where" and target is not None and len(value.args) == 3:
         return _selects_hidden(value.args, target, asked)
+    if getattr(value.func, "attr", "") == "index_add_" and len(value.args) == 3:
+        return ast.unparse(value.args[1]) in places
     return _fills_by_call(value, target, asked)
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import builtins
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -124,6 +125,7 @@ def _only_numbers(expression: ast.expr) -> bool:
 
 
 _NAMED = (ast.Name, ast.Attribute)
+_LENGTH = re.compile(r"(?P<of>[\w.]+)\.(?:shape\[|size\()|len\((?P<table>[\w.]+)\)")
 
 
 def remakes_table(frame: FrameType) -> bool:
@@ -134,26 +136,27 @@ def remakes_table(frame: FrameType) -> bool:
 @at_line
 def _tables(tree: ast.AST) -> Iterator[tuple[Lines, str]]:
     for node, _ in ifs(tree):
-        returned = node.body[-1].value if isinstance(node.body[-1], ast.Return) else None
-        stored = _stored(returned)
+        if not isinstance(node.body[-1], ast.Return):
+            continue
         behind = [one for one in _statements(tree) if one.lineno > (node.end_lineno or node.lineno)]
-        if stored and any(_is_long(part, stored) for part in parts_of(node.test, ast.And)) and _remade(stored, behind):
-            yield node.test, stored
+        for stored in filter(None, map(_long, parts_of(node.test, ast.And))):
+            if _stored(node.body[-1].value) in (stored, "") and _remade(stored, behind):
+                yield node.test, stored
 
 
 def _stored(returned: ast.expr | None) -> str:
-    """What `return table` or `return table[:n]` returns; '' for any other value."""
+    """What `return table` or `return table[:n]` returns; '' for no value, where the table is kept on the model."""
     while isinstance(returned, ast.Subscript):
         returned = returned.value
-    return ast.unparse(returned) if isinstance(returned, _NAMED) else ""
+    return "" if returned is None else ast.unparse(returned)
 
 
-def _is_long(part: ast.expr, stored: str) -> bool:
-    """`table.shape[i] >= n`, `table.size(i) > n`, and the same the other way round."""
+def _long(part: ast.expr) -> str:
+    """The table in `table.shape[i] >= n`, `table.size(i) > n`, `len(table) > n`, or the same the other way round."""
     compared = comparison(part)
     sides = compared.ordered if compared is not None else None
-    starts = (f"{stored}.shape[", f"{stored}.size(", f"len({stored})")
-    return sides is not None and ast.unparse(sides[1]).startswith(starts)
+    found = _LENGTH.match(ast.unparse(sides[1])) if sides is not None else None
+    return found["of"] or found["table"] if found else ""
 
 
 def _statements(tree: ast.AST) -> list[ast.stmt]:
