@@ -141,6 +141,23 @@ def split_fraction(value: torch.SymFloat) -> tuple[torch.SymInt, float] | None:
         return None
 
 
+# sympy knows little of a quotient that was rounded, and torch cannot make nodes of one anew.
+def rounded_quotient(value: torch.SymFloat, up: bool = False) -> torch.SymInt | None:
+    """A size divided by a whole number and rounded, as a division of whole numbers; None where `value` is no such."""
+    try:
+        from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv, ToFloat
+
+        if not isinstance(quotient := value.node.expr, FloatTrueDiv | IntTrueDiv):
+            return None
+        size, divisor = quotient.args[0].replace(ToFloat, lambda a: a), quotient.args[1]
+        if not size.is_integer or not 1 <= divisor == int(divisor):
+            return None
+        found: torch.SymInt = value.node.shape_env.create_symintnode(size, hint=None)
+        return (found + (int(divisor) - 1) * up) // int(divisor) if never_negative(found) else None
+    except (ImportError, AttributeError, TypeError):
+        return None
+
+
 # A SymInt's sympy expression is looked into (`torch.utils._sympy.functions.Mod`, `PythonMod`). Where they have moved,
 # sizes are left as the model wrote them: right too, and slower to export.
 def missing_to(value: torch.SymInt, step: int | torch.SymInt, itself: bool = False) -> torch.SymInt | None:

@@ -16,6 +16,7 @@ A Scan over a whole dynamic dimension of an input stays as it is: such a dimensi
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -106,6 +107,11 @@ def _round(self: Any, *digits: object) -> object:
     return op.Cast(op.Round(_best(self)), to=_INT64)
 
 
+def _sum(*terms: Any) -> object:
+    # In a number made of its expression torch has the terms themselves, else a list of them.
+    return functools.reduce(op.Add, terms[0] if isinstance(terms[0], list | tuple) else terms)
+
+
 # ------------------------------------------------------------------ primitives that torch takes functions apart into
 def _prod(inp: Any, dims: Sequence[int] | None = None, output_dtype: int | None = None) -> object:
     x: Any = inp if output_dtype in (None, -1) else op.Cast(inp, to=output_dtype)
@@ -124,7 +130,7 @@ def _scalar(
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    math.ceil: _ceil, math.floor: _floor, math.trunc: _trunc, round: _round,
+    math.ceil: _ceil, math.floor: _floor, math.trunc: _trunc, round: _round, torch.sym_sum: _sum,
     torch.ops.prims.prod.default: _prod, torch.ops.prims.scalar_tensor.default: _scalar,
     torch.ops.prims.view_of.default: lambda a: op.Identity(a), torch.ops.aten.sym_numel.default: lambda a: op.Size(a),
     torch.ops.prims.copy_strided.default: lambda a, stride: op.Identity(a),

@@ -25,6 +25,7 @@ from onnxpatch._torch.symbolic_sizes import (
     missing_to,
     never_negative,
     relation_of,
+    rounded_quotient,
     sampled_sizes,
     split_fraction,
     static_number,
@@ -38,8 +39,8 @@ __all__ = [
     "Array", "all_ones", "as_float", "as_tensor", "assume", "chosen", "constant", "constant_size",
     "counted", "decided_by_data", "divided_by_data", "divides_negative", "example_number", "example_of",
     "function_name", "keep_constant", "missing_to", "never_negative", "numpy_on_tensors", "one_step", "operator_of",
-    "relation_of", "same_size", "sampled_sizes", "scaled", "split_fraction", "static_number", "symbolic", "traced_from",
-    "traced_from_sizes", "traced_value", "tracing_paused", "truncated", "unrecorded",
+    "relation_of", "rounded_quotient", "same_size", "sampled_sizes", "scaled", "split_fraction", "static_number",
+    "symbolic", "traced_from", "traced_from_sizes", "traced_value", "tracing_paused", "truncated", "unrecorded",
 ]  # fmt: skip
 
 # float32, in which ONNX computes on sizes, may come out just below a whole number that eager's float64 reaches.
@@ -97,7 +98,8 @@ def truncated(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         return value
     if isinstance(value, torch.SymFloat):
-        return torch.sym_int(value)
+        whole = rounded_quotient(value)
+        return torch.sym_int(value) if whole is None else whole
     if not value.dtype.is_floating_point:
         return value
     if value.dtype == torch.float64:  # as Python computes
@@ -125,19 +127,16 @@ def counted(size: Any, like: Tensor) -> Tensor:
 
 
 def scaled(size: Any, scale: Any) -> Any:
-    """`floor(size * scale)`, the output size of a scale factor, in eager's double precision where that can be had."""
+    """`floor(size * scale)`, the output size of a scale factor, in eager's double precision where that can be had, and
+    in the simplest terms: a whole size plus a fraction below 1 is that size."""
     if isinstance(size, Tensor) or isinstance(scale, Tensor):
         product = as_tensor(size, torch.float64) * as_tensor(scale, torch.float64)
         return product.floor().to(torch.int64)
-    return whole_part(size * scale)
-
-
-def whole_part(value: object) -> Any:
-    """`floor` of a number of at least 0: a whole size plus a fraction below 1 is that size, in the simplest terms."""
-    if not isinstance(value, torch.SymFloat):
-        return torch.sym_int(value)
-    split = split_fraction(value)
-    return split[0] if split else torch.sym_int(value)
+    product = size * scale
+    if not isinstance(product, torch.SymFloat):
+        return torch.sym_int(product)
+    split = split_fraction(product)
+    return split[0] if split else truncated(product)
 
 
 def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:

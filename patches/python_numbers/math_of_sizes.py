@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.formulas.symbolic import as_float, as_tensor, symbolic
+from onnxpatch.formulas.symbolic import as_float, as_tensor, rounded_quotient, symbolic
 
 FROZEN = "a size becomes a constant: int(), float(), math.* or torch_int of a shape freezes the traced value"
 LINK = "https://github.com/huggingface/transformers/issues/26790"
@@ -116,9 +117,11 @@ def symbolic_product(original: Callable[..., Tensor], values: object) -> object:
     return functools.reduce(operator.mul, numbers)
 
 
-def _rounded(x: Tensor) -> Tensor:
+def _rounded(x: Tensor) -> tuple[Tensor, ...]:
     up, down = math.ceil(x.shape[1] / 3), math.floor(x.shape[1] / 2)
-    return x.new_ones(up, down).cumsum(0)
+    # torch.export goes on without patches where it refuses the padding; this one of complex numbers it cannot.
+    turned = functional.pad(torch.polar(x, x)[:, :up], (0, (4 - up % 4) % 4))
+    return turned.abs(), x.new_ones(up, down).cumsum(0)
 
 
 @_row(
@@ -126,15 +129,19 @@ def _rounded(x: Tensor) -> Tensor:
     "math.floor",
     "math.trunc",
     name="symbolic-rounding",
-    reason="shape",
-    exporters=("trace",),
+    reason="shape|relative error|complex",
     tries=lambda n: torch.ones(2, n),
     sizes=(6, 3, 11),
     case=_rounded,
     unchanged=lambda x: x * math.ceil(2.5),
+    beside=("complex-numbers", "padded-sizes"),
 )
 def symbolic_rounding(original: Callable[..., Tensor], value: object) -> object:
-    """Keeps `math.ceil`, `math.floor` and `math.trunc` symbolic under trace. torch.SymFloat rounds by itself."""
+    """Keeps `math.ceil`, `math.floor` and `math.trunc` symbolic under trace. torch.SymFloat rounds by itself; what is
+    written as a division of whole numbers is simplified, and sooner."""
+    if isinstance(value, torch.SymFloat):
+        whole = rounded_quotient(value, original.__name__ == "ceil")
+        return NotImplemented if whole is None else whole
     if not (isinstance(value, Tensor) and symbolic(value)):
         return NotImplemented
     return getattr(torch, original.__name__)(value).to(torch.int64)
