@@ -6,10 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from onnxpatch import KnownBody, Proof, When, patch
-from onnxpatch.formulas.symbolic import chosen, symbolic
+from onnxpatch.formulas.symbolic import symbolic
 from onnxpatch.patching.proof import randomised
 
 WRITTEN_FOR = "transformers 5.23.0"
@@ -42,8 +41,7 @@ class _Codec(torch.nn.Module):
     "transformers.models.mimi.modeling_mimi.MimiConv1d",
     "transformers.models.pocket_tts_audio_tokenizer.modeling_pocket_tts_audio_tokenizer.PocketTTSAudioTokenizerConv1d",
     name="padded-convolution",
-    why="length - self.kernel_size + self.padding_total, of buffers: Could not guard on data-dependent expression; "
-    "if length <= max_pad: the example's answer",
+    why="length - self.kernel_size + self.padding_total, of buffers: Could not guard on data-dependent expression",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/encodec/modeling_encodec.py",
     when=_known(
         forward="44156c6b1954 dc67497f1f26", _get_extra_padding_for_conv1d="35a85d25a3aa", _pad1d="2f7c4c2907d4"
@@ -52,8 +50,9 @@ class _Codec(torch.nn.Module):
         build=_Codec,
         # 1 and 3 samples are too few for the reflection that is asked for.
         inputs=lambda: [(torch.randn(b, 1, n),) for b, n in ((2, 17), (3, 24), (1, 1), (2, 3), (1, 40))],
-        fails=("dynamo", "trace"),
-        reason="data-dependent expression|relative error|onnxruntime fails|shape",
+        fails=("dynamo",),
+        reason="data-dependent expression",
+        beside=("size-shortcut", "size-shortcut-trace", "symbolic-max"),
     ),
 )
 class _PaddedConv1d:
@@ -70,19 +69,6 @@ class _PaddedConv1d:
         total = (self.conv.kernel_size[0] - 1) * self.conv.dilation[0] + 1 - stride
         right = 0 if self.causal else total // 2
         extra = (length + stride - 1) // stride * stride - length
-        out = self.conv(_padded(hidden_states, total - right, right, extra, self.pad_mode, stride))
+        out = self.conv(self._pad1d(hidden_states, (total - right, right + extra), mode=self.pad_mode))
         # The other kind, weight_norm, is in the weights of the convolution.
         return self.norm(out) if getattr(self, "norm_type", "") == "time_group_norm" else out
-
-
-def _padded(x: Tensor, left: int, right: int, extra: Any, mode: str, stride: int) -> Tensor:
-    """Padded by `left` and `right + extra`. What is too short to be reflected gets zeros at its end before."""
-    if mode != "reflect" or left + right + stride == 1:
-        return functional.pad(x, (left, right + extra), mode)
-    length, most = x.shape[-1], right + extra
-    most = chosen((left, ">", most), left, most)
-    # torch reflects by fewer cells than there are.
-    missing = most - length + 1
-    missing = chosen((missing, ">", 0), missing, 0)
-    padded = functional.pad(functional.pad(x, (0, missing)), (left, right + extra), mode)
-    return padded[..., : left + length + right + extra]

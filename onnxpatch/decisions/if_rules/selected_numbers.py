@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import functools
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -120,23 +121,35 @@ def _carried_out(
     body: list[tuple[str, ast.expr, list[ast.expr]]], frame: FrameType, compared: tuple[Any, str, Any]
 ) -> dict[str, Any]:
     """What the names of the body are behind the `if`; none where it cannot be carried out at every size."""
-    before, names = dict(frame.f_locals), dict(frame.f_locals)
-    # What is new where the test is true: later lines of the body compute with it.
-    inside = dict(before)
+    run = functools.partial(evaluated, others=frame.f_globals)
+    # Where the test is false, what the body alone knows is 0.
+    before = {**{name: 0 for name, _, _ in body}, **frame.f_locals}
+    # inside: what is new where the test is true: later lines of the body compute with it.
+    names, inside = dict(before), dict(before)
     for name, value, amounts in body:
         if amounts:
-            if any(evaluated(amount, before, frame.f_globals) != 0 for amount in amounts):
+            if not all(same_size(run(amount, before), 0) for amount in amounts):
                 return {}  # where the test is false, it would pad
-            names[name] = inside[name] = evaluated(value, names, frame.f_globals)
+            names[name] = inside[name] = run(value, names)
             continue
-        inside[name] = evaluated(value, inside, frame.f_globals)
-        old = before.get(name)
-        if isinstance(old, bool) or not (isinstance(old, int) or symbolic(old)):
+        inside[name] = run(value, inside)
+        same, each = _behind(compared, inside[name], before[name], run(value, before))
+        if any(one is None for one in each):
             return {}
-        names[name] = chosen(compared, inside[name], old)
-        if names[name] is None:
-            return {}
+        names[name] = run(value, names) if same else tuple(each) if isinstance(before[name], tuple) else each[0]
     return {name: names[name] for name, _, _ in body}
+
+
+def _behind(compared: tuple[Any, str, Any], *values: object) -> tuple[bool, list[Any]]:
+    """(whether a statement changes nothing where the test is false; else what each number is: None if not known).
+
+    values: what it makes, what was there, and what it makes where the test is false.
+    """
+    new, old, kept = (one if isinstance(one, tuple) else (one,) for one in values)
+    if len(new) != len(old) or not all(type(one) is int or symbolic(one) for one in old):
+        return False, [None]
+    same = all(map(same_size, kept, old))
+    return same, [] if same else [chosen(compared, *pair) for pair in zip(new, old, strict=True)]
 
 
 @at_line
@@ -154,8 +167,10 @@ def _number_or_padding(statement: ast.stmt) -> tuple[str, ast.expr, list[ast.exp
     name, value = assigned_by(statement) or ("", None)
     if value is None or not name.isidentifier():
         return None
-    if not isinstance(value, ast.Call):
-        return (name, value, []) if is_plain(value, *_READ) else None
     call = own_padding(statement)
-    amounts = call.listed if call is not None else []
+    if call is None:
+        extreme = isinstance(value, ast.Call) and not value.keywords and ast.unparse(value.func) in ("min", "max")
+        plain = value.args if isinstance(value, ast.Call) and extreme else [value]
+        return (name, value, []) if all(is_plain(one, *_READ) for one in plain) else None
+    amounts = call.listed
     return (name, value, amounts) if amounts and all(is_plain(amount, *_READ) for amount in amounts) else None

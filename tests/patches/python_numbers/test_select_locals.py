@@ -37,6 +37,21 @@ class Counted(nn.Module):
         return x.cumsum(-1) * (missing + 1)
 
 
+class Shared(nn.Module):
+    """As Demucs pads: zeros on both sides, by numbers that the body alone knows, and less to be reflected."""
+
+    def forward(self, x):
+        length, paddings = x.shape[-1], (4, 2)
+        before, behind = paddings
+        if length <= before:
+            missing = before - length + 1
+            right = min(behind, missing)
+            left = missing - right
+            paddings = (before - left, behind - right)
+            x = F.pad(x, (left, right))
+        return F.pad(x, paddings, "reflect")
+
+
 class PadsAnyway(nn.Module):
     """Where the test is false this pads by what it had before: it is left to Python, and refused."""
 
@@ -57,7 +72,7 @@ def export(network, exporter, **options):
 
 
 @pytest.mark.parametrize("exporter", ["trace", "dynamo"])
-@pytest.mark.parametrize("network", [Reflected, Counted])
+@pytest.mark.parametrize("network", [Reflected, Counted, Shared])
 def test_the_number_is_chosen_at_every_size(network, exporter):
     assert export(network, exporter).ok
     with pytest.raises(onnxpatch.OnnxpatchError):
