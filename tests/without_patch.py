@@ -31,7 +31,7 @@ from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Exporter
 
 RECORD = Path(__file__).with_suffix(".jsonl")
-CASES = ("onnxpatch.patches", "onnxpatch.formulas", "onnxpatch.patching.op_rows", "tests")
+CASES = ("onnxpatch.patches", "onnxpatch.formulas", "onnxpatch.patching.op_rows", "onnxpatch.patching.proof", "tests")
 
 
 # ---- the digest of a case
@@ -87,7 +87,7 @@ def _class(value: type, seen: set[int]) -> Any:
 def _function(function: types.FunctionType, seen: set[int]) -> Any:
 
     held = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
-    asked = sorted(_names(function.__code__) & function.__globals__.keys())
+    asked = sorted(name for name in _names(function.__code__) & function.__globals__.keys() if name != "__name__")
     globals_ = [(name, _described(function.__globals__[name], seen)) for name in asked]
     given = (function.__defaults__, function.__kwdefaults__)
     return _code(function.__code__), globals_, _described(held, seen), _described(given, seen)
