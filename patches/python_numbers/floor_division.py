@@ -37,10 +37,6 @@ def _quotients(x: Tensor) -> tuple[Tensor, ...]:
     )
 
 
-def _rows() -> list[tuple[Tensor]]:
-    return [(torch.randn(b, n),) for b, n in ((2, 5), (3, 9), (1, 4))]
-
-
 def _may_be_negative(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
     """Whether a quotient may be negative. For a size that is never negative, both roundings agree."""
     if len(args) < 2:
@@ -64,7 +60,7 @@ def _may_be_negative(function: object, args: tuple[object, ...], kwargs: dict[st
     link="https://github.com/pytorch/pytorch/issues/44692",
     calls=_may_be_negative,
     fails=("trace",),
-    tries=_rows,
+    tries=lambda: [(torch.randn(b, n),) for b, n in ((2, 5), (3, 9), (1, 4))],
     case=_quotients,
     unchanged=lambda x: x[:, : x.shape[1] // 2],
     # Under dynamo `-(-n // 2)` divides a SymInt, which is that patch's.

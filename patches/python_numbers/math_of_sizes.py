@@ -22,17 +22,13 @@ LINK = "https://github.com/huggingface/transformers/issues/26790"
 _row = functools.partial(op, why=FROZEN, link=LINK)
 
 
-def _root(x: Tensor) -> Tensor:
-    return x / math.sqrt(x.shape[1])
-
-
 @_row(
     "math.sqrt",
     name="symbolic-sqrt",
     reason="_sym_sqrt|relative error",
     tries=lambda n: torch.ones(2, n),
     sizes=(6, 3, 11),
-    case=_root,
+    case=lambda x: x / math.sqrt(x.shape[1]),
     unchanged="fixed sizes",
 )
 def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> object:
@@ -43,10 +39,6 @@ def symbolic_sqrt(original: Callable[..., Tensor], value: object) -> object:
     return torch.sqrt(as_float(value)) if isinstance(value, Tensor) else as_float(value) ** 0.5
 
 
-def _halvings(x: Tensor) -> Tensor:
-    return x / (1 + int(math.log2(x.shape[1])))
-
-
 @_row(
     "math.log2",
     name="symbolic-log2",
@@ -54,7 +46,7 @@ def _halvings(x: Tensor) -> Tensor:
     # int() after log2 shows whether powers of two come out exactly.
     tries=lambda n: torch.ones(2, n),
     sizes=(8, 3, 64, 65),
-    case=_halvings,
+    case=lambda x: x / (1 + int(math.log2(x.shape[1]))),
     unchanged=lambda x: x * math.log2(8),
     beside=("symbolic-int", "int-of-data", "data-questions"),  # int() of the logarithm
 )
@@ -147,10 +139,6 @@ def symbolic_rounding(original: Callable[..., Tensor], value: object) -> object:
     return getattr(torch, original.__name__)(value).to(torch.int64)
 
 
-def _nearest(x: Tensor) -> Tensor:
-    return x[:, : round(x.shape[1] * 0.55)].cumsum(1)
-
-
 @_row(
     "builtins.round",
     name="symbolic-round",
@@ -160,7 +148,7 @@ def _nearest(x: Tensor) -> Tensor:
     # Of 10 and 30, 0.55 are halves: 5.5 and 16.5 both go to the even number, 6 and 16.
     tries=lambda n: torch.ones(2, n),
     sizes=(6, 3, 10, 11, 30),
-    case=_nearest,
+    case=lambda x: x[:, : round(x.shape[1] * 0.55)].cumsum(1),
     unchanged=lambda x: x * round(2.5),
     # The product is that patch's; in float32 its halves would not be halves.
     beside=("double-sizes",),

@@ -54,10 +54,6 @@ def of_floats(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Ten
     return original(*args[:place], cast, *args[place + 1 :], **kwargs)
 
 
-def _powers(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
-    return torch.xlogy(x, n), torch.xlogy(n, n), torch.pow(n, x), n.pow(x)
-
-
 @op(
     "xlogy",
     "pow",
@@ -66,7 +62,7 @@ def _powers(x: Tensor, n: Tensor) -> tuple[Tensor, ...]:
     reason="is invalid|eager has float",
     link="https://github.com/pytorch/pytorch/issues/143222",
     tries=lambda n: (torch.linspace(0.5, 3, n), torch.arange(n) + 1),
-    case=_powers,
+    case=lambda x, n: (torch.xlogy(x, n), torch.xlogy(n, n), torch.pow(n, x), n.pow(x)),
     unchanged=lambda x, n: torch.pow(x, x),
     beside=("composites",),
 )

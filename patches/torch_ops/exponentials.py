@@ -231,10 +231,6 @@ def copysign(input: Tensor, other: Tensor | float) -> Tensor:
     return torch.where(signbit(floats(torch.as_tensor(other))), -size, size)
 
 
-def _flags(b: int, n: int) -> Tensor:
-    return torch.arange(b * n).reshape(b, n) - 2
-
-
 @op(
     "isnan",
     "isinf",
@@ -242,7 +238,7 @@ def _flags(b: int, n: int) -> Tensor:
     name="finite-whole-numbers",
     why="Type 'tensor(int64)' of input parameter (x) of operator (IsNaN) is invalid",
     reason="IsNaN|IsInf",
-    tries=_flags,
+    tries=lambda b, n: torch.arange(b * n).reshape(b, n) - 2,
     case=lambda x: (x.isnan(), torch.isnan(x > 0), torch.isinf(x.int()), torch.isfinite(x.to(torch.uint8))),
     unchanged=lambda x: torch.isnan(x / 0),
 )
@@ -258,11 +254,7 @@ op("isposinf", why=untraced("aten::isposinf"), tries=lambda b, n: 1 / numbers(b,
 op("isneginf", why=untraced("aten::isneginf"), tries=lambda b, n: -1 / numbers(b, n), to=lambda x: x == -math.inf)
 
 
-def _exponents(b: int, n: int) -> tuple[Tensor, Tensor]:
-    return numbers(b, n), torch.randint(-4, 5, (b, n))
-
-
-@op("ldexp", why=untraced("aten::ldexp"), tries=_exponents)
+@op("ldexp", why=untraced("aten::ldexp"), tries=lambda b, n: (numbers(b, n), torch.randint(-4, 5, (b, n))))
 def ldexp(input: Tensor, other: Tensor) -> Tensor:
     """x 2**y, in three factors: a power alone may be infinite, or 0, where the product is not."""
     both = torch.promote_types(input.dtype, other.dtype)

@@ -18,10 +18,6 @@ def _filled(mask: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return kept, torch.masked_fill(mask, x[:, :1] < 0, True)
 
 
-def _masks() -> list[tuple[Tensor, Tensor]]:
-    return [(torch.rand(b, n) > 0.5, torch.randn(b, n)) for b, n in ((2, 5), (3, 9), (1, 1))]
-
-
 @op(
     "masked_fill",
     name="bools-filled",
@@ -29,7 +25,7 @@ def _masks() -> list[tuple[Tensor, Tensor]]:
     "Could not find an implementation for Where(16) node",
     reason="aten::masked_fill|Where",
     link="https://github.com/pytorch/pytorch/issues/82762",
-    tries=_masks,
+    tries=lambda: [(torch.rand(b, n) > 0.5, torch.randn(b, n)) for b, n in ((2, 5), (3, 9), (1, 1))],
     case=_filled,
     unchanged=lambda mask, x: x.masked_fill(mask, 0.0),
 )

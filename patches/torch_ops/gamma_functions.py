@@ -232,17 +232,13 @@ def _fraction(a: Tensor, x: Tensor) -> Tensor:
     return run(torch.ones_like(a), b, torch.full_like(a, 1 / _TINY), 1 / b, 1 / b, torch.full_like(a, 2.0))[4]
 
 
-def _pairs(n: int) -> tuple[Tensor, Tensor]:
-    return torch.linspace(0.2, 30, 8 * n), torch.linspace(0, 40, 8 * n).roll(n)
-
-
 @op(
     "igamma",
     "igammac",
     "special.gammainc",
     "special.gammaincc",
     name="incomplete-gamma",
-    tries=_pairs,
+    tries=lambda n: (torch.linspace(0.2, 30, 8 * n), torch.linspace(0, 40, 8 * n).roll(n)),
     case=lambda a, x: (torch.igamma(a, x), a.igammac(x)),
     why=missing("aten::igamma", "aten::igammac"),
     beside=("lgamma",),

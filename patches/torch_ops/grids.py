@@ -67,10 +67,6 @@ def _volumes() -> list[tuple[Tensor, Tensor]]:
     return [(torch.randn(b, 3, d, h, w), torch.rand(b, d + 1, 4, 2, 3) * 3 - 1.5) for b, d, h, w in sizes]
 
 
-def _flat(x: Tensor, places: Tensor) -> Tensor:
-    return F.grid_sample(x[:, :, 0], places[:, 0, ..., :2], align_corners=False)
-
-
 @op(
     "grid_sample",
     name="sampled-volumes",
@@ -80,7 +76,7 @@ def _flat(x: Tensor, places: Tensor) -> Tensor:
     exporters=("trace",),
     tries=_volumes,
     case=_sampled,
-    unchanged=_flat,
+    unchanged=lambda x, places: F.grid_sample(x[:, :, 0], places[:, 0, ..., :2], align_corners=False),
 )
 def sampled_volume(
     input: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = None

@@ -112,10 +112,6 @@ def _labels(b: int, n: int) -> tuple[Tensor, Tensor]:
     return torch.randn(b, n), torch.randint(0, 2, (b, n)) * 2.0 - 1
 
 
-def _likely(b: int, n: int) -> tuple[Tensor, Tensor]:
-    return torch.randn(b, n, 3), torch.randint(0, n, (b, 3))
-
-
 def _entropies(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     loss, weight = functional.cross_entropy, x[0, :, 0].abs()
     some = loss(x, y, weight, ignore_index=0, label_smoothing=0.2), loss(x, y, reduction="none", label_smoothing=0.1)
@@ -132,7 +128,7 @@ def _entropies(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     "nn.functional.cross_entropy",
     why="ONNX does not support label_smoothing; SoftmaxCrossEntropyLoss takes neither probabilities nor an empty batch",
     reason="label_smoothing|SoftmaxCrossEntropyLoss|static shape",
-    tries=_likely,
+    tries=lambda b, n: (torch.randn(b, n, 3), torch.randint(0, n, (b, 3))),
     case=_entropies,
 )
 def cross_entropy(

@@ -98,16 +98,12 @@ def _to_even(amount: Any) -> Any:
     return amount if size is None else (size + 1) // 2 * 2 - size
 
 
-def _cut(x: Tensor) -> tuple[Tensor, ...]:
-    return functional.pad(x, (-4, 5, 0, 0), "replicate"), functional.pad(x, (1, -2, -1, 1), "replicate")
-
-
 @op(
     "nn.functional.pad",
     name="negative-pads",
     why="Pad: invalid mode with zero effective input extent: a negative pad of another kind than constant",
     reason="Pad|relative error|shape|effective",
-    case=_cut,
+    case=lambda x: (functional.pad(x, (-4, 5, 0, 0), "replicate"), functional.pad(x, (1, -2, -1, 1), "replicate")),
     tries=lambda b, h: torch.randn(b, 2, h + 4, 4),
     unchanged=lambda x: functional.pad(x, (1, 1, 0, 2), "replicate"),
 )

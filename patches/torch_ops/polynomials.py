@@ -109,15 +109,11 @@ def _slopes(x: Tensor, at: Tensor) -> tuple[Tensor, ...]:
     return *both, *torch.gradient(x, spacing=(at,), dim=1), *torch.gradient(x, dim=(-1,), edge_order=2)
 
 
-def _curves(b: int, n: int) -> tuple[Tensor, Tensor]:
-    return torch.randn(b + 2, n), torch.cumsum(torch.rand(n) + 0.1, 0)
-
-
 @op(
     "gradient",
     why="aten::gradient is not supported by trace; under dynamo the size is the example's",
     reason="gradient|static shape|Constraints violated",
-    tries=_curves,
+    tries=lambda b, n: (torch.randn(b + 2, n), torch.cumsum(torch.rand(n) + 0.1, 0)),
     case=_slopes,
 )
 def gradient(

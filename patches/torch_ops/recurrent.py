@@ -210,10 +210,6 @@ def _filled(padded: Tensor, lengths: Tensor, batch_first: bool, value: float) ->
     return torch.where(inside, padded, value)
 
 
-def _padded(x: Tensor, y: Tensor) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0)
-
-
 @op(
     "nn.utils.rnn.pad_sequence",
     why="Exporting the operator 'aten::pad_sequence' to ONNX opset version 18 is not supported",
@@ -223,7 +219,7 @@ def _padded(x: Tensor, y: Tensor) -> Tensor:
     # The longer one is once the first, once the second.
     tries=lambda b, n: (torch.randn(b, 3), torch.randn(n, 3)),
     sizes=((5, 2), (4, 9)),
-    case=_padded,
+    case=lambda x, y: torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0),
 )
 def padded(
     original: Callable[..., Tensor],
