@@ -1,7 +1,7 @@
 """One table of all families, made from the pages of coverage: `python -m benchmarks.families`.
 
 Reads the totals of `benchmarks/results/coverage_FAMILY.md`, runs nothing, and writes `benchmarks/results/families.md`.
-`--answers FOLDER` writes `benchmarks/results/default_exports.md` instead: the memory and the time of the exports whose
+`--answers FOLDER` writes `default_exports_EXPORTER.md` there instead: the memory and the time of the exports whose
 answers `python -m benchmarks.coverage --kit default --into default --answers FOLDER` kept.
 """
 
@@ -65,7 +65,7 @@ def _cost(family: str, answers: list[dict[str, float]]) -> str:
 
 
 def write_costs(folder: Path) -> None:
-    exporters = {
+    (exporter,) = {
         json.loads(line)["exporter"] for file in folder.glob("*.jsonl") for line in file.open(encoding="utf-8")
     }
     head = (
@@ -73,11 +73,11 @@ def write_costs(folder: Path) -> None:
     )
     text = [
         "# What an export with all attempts takes", "", f"Versions: {versions('torchvision')}.", "",
-        f"`onnxpatch.export(..., exporter={min(exporters)!r})` of every model of the families, one at a time, "
+        f"`onnxpatch.export(..., exporter={exporter!r})` of every model of the families, one at a time, "
         "proof included. Memory is beside what the process had before. Seconds are of the processor. Inputs are left "
         "out where a run would take more memory than `max_memory` allows.", "", head, "|---" * 6 + "|", *costs(folder),
     ]  # fmt: skip
-    (RESULTS / "default_exports.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+    (RESULTS / f"default_exports_{exporter}.md").write_text("\n".join(text) + "\n", encoding="utf-8")
 
 
 def main() -> None:
