@@ -52,6 +52,7 @@ _DIVISIONS = {"div": 1, "true_divide": 1, "reciprocal": 0, "inverse": 0, "linalg
 # Layers with weights: what comes before them was bounded again, or is not finite for reasons of its own.
 _LAYERS = ("_convolution", "convolution", "conv2d", "linear", "addmm", "layer_norm", "native_layer_norm")
 _SIZES = ("size", "sym_size", "numel", "dim", "len")
+_PLACES = ("topk", "sort", "argsort", "max", "min", "argmax", "argmin")  # along `dim`
 _MOST = 400
 Inputs = Callable[[Any], Iterable[Any]]
 _MAKES = frozenset({"aten::ones", "aten::ones_like", "aten::new_ones"})
@@ -278,6 +279,24 @@ def _written_in_trace(value: Any) -> bool:
     users = [use.user for use in value.uses()]
     views = [user.output() for user in users if user.kind() in _KEEPS | {"aten::select"}]
     return any(user.kind().endswith("_") for user in users) or any(map(_written_in_trace, views))
+
+
+def places_along(tensor: Tensor) -> object:
+    """The size of the axis whose places `tensor` has, as topk's indices do, reshaped or not; None if not known.
+
+    Under torch.export alone.
+    """
+    node: Any = producer(tensor)
+    part: Any = 1
+    while node is not None and (node.target is operator.getitem or f"aten::{_fx_name(node)}" in _VIEWS | _KEEPS):
+        part = node.args[1] if node.target is operator.getitem else part
+        node = node.args[0]
+    if node is None or part != 1 or _fx_name(node) not in _PLACES:
+        return None
+    names = [one.name for one in node.target._schema.arguments]
+    given = {"dim": -1, **dict(zip(names, node.args, strict=False)), **node.kwargs}
+    shape = given["self"].meta["val"].shape
+    return shape[given["dim"]] if isinstance(given["dim"], int) and len(shape) else None
 
 
 def divided_by_data(tensor: torch.Tensor) -> bool:

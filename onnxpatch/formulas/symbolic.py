@@ -33,13 +33,22 @@ from onnxpatch._torch.symbolic_sizes import (
     traced_from_sizes,
     traced_value,
 )
-from onnxpatch._torch.tensor_origins import all_ones, constant, divided_by_data, keep_constant, operator_of, unrecorded
+from onnxpatch._torch.tensor_origins import (
+    all_ones,
+    constant,
+    divided_by_data,
+    keep_constant,
+    operator_of,
+    places_along,
+    unrecorded,
+)  # fmt: skip
 
 __all__ = [
     "Array", "all_ones", "as_float", "as_tensor", "assume", "chosen", "constant", "constant_size",
     "counted", "decided_by_data", "divided_by_data", "divides_negative", "example_number", "example_of",
     "function_name", "keep_constant", "missing_to", "never_negative", "numpy_on_tensors", "one_step", "operator_of",
-    "relation_of", "rounded_quotient", "same_size", "sampled_sizes", "scaled", "split_fraction", "static_number",
+    "places_along", "relation_of", "rounded_quotient", "same_size", "sampled_sizes", "scaled", "split_fraction",
+    "static_number",
     "symbolic", "traced_from", "traced_from_sizes", "traced_value", "tracing_paused", "truncated", "unrecorded",
 ]  # fmt: skip
 

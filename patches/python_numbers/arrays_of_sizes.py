@@ -22,7 +22,7 @@ _NAMES = """
     diag divide dot equal exp expand_dims eye flip floor floor_divide full full_like greater hamming hanning hstack less
     linspace log log10 log2 logical_and logical_not logical_or matmul max maximum mean meshgrid min minimum mod multiply
     not_equal ones ones_like outer power repeat reshape roll round sin sqrt square squeeze stack subtract sum tanh
-    transpose tri tril triu vstack where zeros zeros_like
+    tile transpose tri tril triu vstack where zeros zeros_like
 """
 _MEETING = [f"__{side}{word}__" for word in ("add", "sub", "mul", "truediv") for side in ("", "r")]
 _OF_NUMBERS: dict[str, Callable[..., Any]] = {
@@ -51,6 +51,13 @@ def _concerned(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return _sized((*args, *kwargs.values()))
 
 
+def _longer(x: Tensor) -> Tensor:
+    """The rows with as many of 1 and 2 in turn behind them as half of their length."""
+    return torch.cat(
+        [x, torch.from_numpy(np.tile(np.array([1, 2], np.float32), x.shape[1] // 2)[None, : x.shape[1] // 2])], 1
+    )
+
+
 @patch(
     *(f"numpy.{name}" for name in _NAMES.split()),
     *(f"torch._numpy.ndarray.{name}" for name in _MEETING),
@@ -61,7 +68,7 @@ def _concerned(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     link="https://docs.pytorch.org/docs/stable/generated/torch.jit.trace.html",
     when=When(("dynamo", "trace"), calls=_concerned, by_name=True),
     proof=Proof(
-        lambda: computing(lambda x: torch.cat([x, torch.from_numpy(np.ones((1, x.shape[1] // 2), np.float32))], 1)),
+        lambda: computing(_longer),
         lambda: [(torch.randn(1, n),) for n in (6, 3, 11, 1)],
         fails=("dynamo", "trace"),
         reason="shape",
@@ -80,7 +87,7 @@ def arrays_of_sizes(original: Any, *args: Any, **kwargs: Any) -> object:
     # Of numbers alone, the result is no tensor: it may be a size again.
     if name in _OF_NUMBERS and all(isinstance(one, int | float | torch.SymInt | torch.SymFloat) for one in args):
         return _OF_NUMBERS[name](*args)
-    made = _eye(*args, **kwargs) if name == "eye" else getattr(numpy_on_tensors, name)(*args, **kwargs)
+    made = _OTHERWISE.get(name, getattr(numpy_on_tensors, name))(*args, **kwargs)
     return made.tensor if isinstance(made, Array) and not made.ndim else made
 
 
@@ -88,3 +95,11 @@ def _eye(rows: Any, columns: Any = None, k: Any = 0, dtype: Any = float) -> Any:
     # torch's own writes into a diagonal.
     rows, columns = (numpy_on_tensors.arange(size) for size in (rows, rows if columns is None else columns))
     return (rows[:, None] + k == columns).astype(dtype)
+
+
+def _tile(tiled: Any, times: Any) -> Any:
+    # torch's own takes no number.
+    return numpy_on_tensors.tile(tiled, times if isinstance(times, list | tuple) else (times,))
+
+
+_OTHERWISE = {"eye": _eye, "tile": _tile}

@@ -40,6 +40,8 @@ def _square_grid(tokens: Tensor) -> Tensor:
 @op(
     "builtins.int",
     "transformers.utils.torch_int",
+    "numpy.int64",
+    "numpy.int32",
     name="symbolic-int",
     why=FROZEN,
     reason="cannot be reshaped",
@@ -66,6 +68,8 @@ def _share(x: Tensor) -> Tensor:
 @op(
     "builtins.float",
     "transformers.utils.torch_float",
+    "numpy.float32",
+    "numpy.float64",
     name="symbolic-float",
     why=FROZEN,
     reason="relative error",

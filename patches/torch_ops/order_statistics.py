@@ -10,7 +10,7 @@ from torch import Tensor
 
 from onnxpatch import exporting, missing, op
 from onnxpatch.formulas.scans import cummax
-from onnxpatch.formulas.symbolic import counted
+from onnxpatch.formulas.symbolic import counted, places_along
 
 _RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 
@@ -208,7 +208,10 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     # One more entry, so that an empty input has a maximum.
     longest = torch.cat((places, places.new_full((1,), -1))).amax(0) + 1
     count: Any = torch.clamp(longest, min=minlength)
-    if exporting() == "dynamo":
+    along = places_along(input)
+    if isinstance(along, int) and along <= minlength:
+        count = minlength  # every place has its bin: a number that Python may loop over
+    elif exporting() == "dynamo":
         count = count.item()
         # A number out of data may be a size only once it is known not to be negative.
         torch._check(count >= 0)

@@ -27,7 +27,17 @@ class Experts(nn.Module):
             if mask.any():
                 given = x[mask]
                 out[mask] += expert(given)
-        return self.by_rows(x, taken, self.by_places(x, taken, out))
+        return self.in_order(x, self.by_rows(x, taken, self.by_places(x, taken, out)))
+
+    def in_order(self, x: Tensor, out: Tensor) -> Tensor:
+        chosen = x.topk(2)[1]
+        counts = torch.bincount(chosen.flatten(), minlength=4).tolist()
+        for number, expert in enumerate(self.experts[:4]):
+            if counts[number] == 0:
+                continue
+            row, _ = torch.where(chosen == number)
+            out[row] += expert(x[row])
+        return out
 
     def by_places(self, x: Tensor, taken: Tensor, out: Tensor) -> Tensor:
         for number, expert in enumerate(self.experts[2:]):
@@ -80,5 +90,5 @@ def test_the_work_is_in_the_graph(made: type[nn.Module], exporter: str, tmp_path
     rows = torch.randn(6, 4)
     onnxpatch.export(model, (rows,), path, dynamic_shapes=({0: "n"},), exporter=exporter, attempts="asked")
     session = onnxpatch.Session(path)
-    for x in (torch.eye(4)[:1], torch.randn(2, 4), -rows.abs(), torch.randn(23, 4)):
+    for x in (torch.arange(4.0)[None], torch.randn(2, 4), -rows.abs(), torch.randn(23, 4)):
         torch.testing.assert_close(session(x), model(x), rtol=1e-4, atol=1e-5)
