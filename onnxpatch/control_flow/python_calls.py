@@ -134,7 +134,7 @@ def torch_exchanged(model_modules: Iterable[ModuleType]) -> list[rebinding.Subst
     replacements.update((id(getattr(torch, name)), getattr(proxy, name)) for name in _DTYPES)
     found: list[rebinding.Substitution] = []
     for module in model_modules:
-        for name, value in list(vars(module).items()):
+        for name, value in vars(module).copy().items():
             if id(value) in replacements:
                 found.append(_Exchange(value, (module, name), replacements[id(value)]))
     return found

@@ -50,9 +50,10 @@ def find_in_modules(functions: Sequence[Any], keep: bool) -> Places:
     libraries = {library_of(getattr(function, "__module__", None)) for function in functions}
     own: list[ModuleType] = []
     users: list[ModuleType] = []
-    # Copies of both dicts: an import in another thread may change them meanwhile. vars() and not getattr(), which would
-    # start the loading of lazy modules.
-    for path, module in list(sys.modules.items()):
+    # Copies of both dicts: an import in another thread may change them meanwhile. copy() and not list(items()), whose
+    # tuples can start a garbage collection, which lets other threads run. vars() and not getattr(), which would start
+    # the loading of lazy modules.
+    for path, module in sys.modules.copy().items():
         if isinstance(module, ModuleType) and module is not builtins:
             library = library_of(path)
             if library not in CLOSED:
@@ -88,7 +89,7 @@ def _places(modules: Sequence[ModuleType], wanted: Iterable[int]) -> list[Place]
         for module in group:
             if _hold_none((module,), ids):
                 continue
-            found += [(module, name) for name, value in list(vars(module).items()) if id(value) in ids]
+            found += [(module, name) for name, value in vars(module).copy().items() if id(value) in ids]
     return found
 
 
@@ -187,7 +188,7 @@ def mention(library: str, functions: Iterable[Any], modules: Sequence[ModuleType
     """Whether modules, or others of their packages, have a name for a library, a part of it or one of its functions, or
     a function there imports it."""
     packages = {library_of(module.__name__) for module in modules}
-    loaded = [(library_of(path), one) for path, one in list(sys.modules.items()) if packages]
+    loaded = [(library_of(path), one) for path, one in sys.modules.copy().items() if packages]
     own = [*modules, *(one for package, one in loaded if package in packages and isinstance(one, ModuleType))]
     wanted = frozenset(map(id, (*functions, *(one for package, one in loaded if package == library))))
     return not _hold_none(own, wanted) or any(library in _names_in(one, len(vars(one))) for one in modules)
@@ -196,7 +197,7 @@ def mention(library: str, functions: Iterable[Any], modules: Sequence[ModuleType
 def _codes(value: object, module: str) -> Iterator[CodeType]:
     if getattr(value, "__module__", None) != module:
         return
-    for one in vars(value).values() if inspect.isclass(value) else [value]:
+    for one in vars(value).copy().values() if inspect.isclass(value) else [value]:
         function = getattr(one, "__func__", one)  # of a staticmethod or a classmethod
         if isinstance(function, FunctionType):
             yield function.__code__
@@ -212,7 +213,7 @@ def _defined_code(module: ModuleType) -> Iterator[CodeType]:
     for value in list(vars(module).values()):
         # `type` is replaced in these modules only: imported code looks the name up elsewhere.
         if getattr(value, "__module__", None) == module.__name__:
-            for one in (value, *vars(value).values()) if inspect.isclass(value) else (value,):
+            for one in (value, *vars(value).copy().values()) if inspect.isclass(value) else (value,):
                 function = inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
                 if inspect.isfunction(function):
                     yield function.__code__

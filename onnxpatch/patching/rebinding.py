@@ -156,7 +156,7 @@ def memoised(classes: Iterable[type]) -> Iterator[tuple[str, Any]]:
         homes = [module, *filter(inspect.isclass, list(vars(module).values()))]  # another thread may add names
         for home in homes:
             path = module.__name__ if home is module else f"{home.__module__}.{home.__qualname__}"
-            for name, value in list(vars(home).items()):
+            for name, value in vars(home).copy().items():
                 value = value.__func__ if isinstance(value, staticmethod) else value
                 if isinstance(value, kind):
                     yield f"{path}.{name}", value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import math
 import sys
 import types
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import onnxpatch
-from onnxpatch.patching.code_places import code_modules, mention
+from onnxpatch.patching.code_places import code_modules, find_in_modules, mention
 
 pytestmark = pytest.mark.exports
 
@@ -97,3 +98,22 @@ def test_names_of_numpy_in_another_module_of_the_package(monkeypatch: pytest.Mon
     assert not mention("numpy", [math.sqrt], [outer])
     exec("import numpy", vars(inner))
     assert mention("numpy", [math.sqrt], [outer])
+
+
+def test_a_garbage_collection_may_let_another_thread_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    imported = iter(range(10**6))
+
+    def another_thread(phase: str, _info: object) -> None:
+        sys.modules[f"imported{next(imported)}"] = types.ModuleType("imported")
+
+    before = gc.get_threshold()
+    gc.callbacks.append(another_thread)
+    gc.set_threshold(20)
+    try:
+        found = mention("numpy", [math.sqrt], [types.ModuleType("written")])
+        find_in_modules([math.sqrt], keep=False)
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(another_thread)
+    assert not found and next(imported)

@@ -74,7 +74,7 @@ def roots(frame: FrameType | None, model: torch.nn.Module) -> Iterator[tuple[str
             depth += 1
         frame = frame.f_back
     for file, names in files.items():
-        yield from ((f"{file}:{n}", value) for n, value in list(names.items()) if n[:2] != "__" and _is_plain(value))
+        yield from ((f"{file}:{n}", value) for n, value in names.copy().items() if n[:2] != "__" and _is_plain(value))
     yield "model", model
 
 
