@@ -4,7 +4,8 @@
 `FakeTensorMode.__torch_dispatch__` sees every operator. Which dimensions are dynamic is read off the arguments of the
 TorchScript exporter's own frame, since nothing public tells them to the code that is traced. If these move, sizes are
 unknown under the trace exporter: each counts as dynamic, and what `branches=True` needs to know of them is refused.
-`FakeTensorMode.cache_enabled` and `ShapeEnv._get_user_frame` only save time.
+`FakeTensorMode.cache_enabled` and `ShapeEnv._get_user_frame` only save time. `ShapeEnv.evaluate_expr` is asked whether
+a size is 1: if it moves, the example answers.
 
 A model of sixty equal layers has sixty times the same operators. What a world shares runs each once for all arguments
 of the same shape: fake tensors of one shape, stride and dtype are one object in it. Shapes are compared by
@@ -133,6 +134,13 @@ class FakeWorld:
             def _get_user_frame(self) -> None:
                 return None
 
+            def evaluate_expr(self, orig_expr: Any, *args: Any, **kwargs: Any) -> Any:
+                # Whether a size that may be anything is 1 is left open where torch's own code can do without an answer:
+                # what is broadcast with a size of 1 would be 1 always where the example has 1.
+                if (left_open := kwargs.get("fallback_value")) is not None and _compares_with_1(orig_expr):
+                    return left_open
+                return super().evaluate_expr(orig_expr, *args, **kwargs)
+
             def evaluate_sym_node(self, sym_node: Any, *args: Any, **kwargs: Any) -> Any:
                 try:
                     return super().evaluate_sym_node(sym_node, *args, **kwargs)
@@ -187,6 +195,10 @@ class FakeWorld:
             return self.mode.from_tensor(
                 tensor.detach(), source=ConstantSource(f"in{number}"), symbolic_context=context
             )
+
+
+def _compares_with_1(condition: Any) -> bool:
+    return type(condition).__name__ in ("Equality", "Unequality") and 1 in condition.args
 
 
 def _padded(x: torch.Tensor, pads: list[int]) -> torch.Tensor:

@@ -80,3 +80,10 @@ def test_a_told_shape_is_compared_with_nothing(world: FakeWorld, monkeypatch: py
         told = len(compared)
         x.reshape(sizes)
     assert shape is not None and told == 0 < len(compared)
+
+
+def test_a_size_that_is_1_in_the_example_is_another_elsewhere(world: FakeWorld) -> None:
+    x, table = world.fake(torch.ones(1, 1), frozenset([0, 1]), 0), world.fake(torch.ones(1, 1), None, None)
+    with world.running():
+        for made in (x * table, table * x, torch.where(x > 0, table, x)):
+            assert made.shape == x.shape and all(isinstance(size, torch.SymInt) for size in made.shape)
