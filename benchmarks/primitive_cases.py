@@ -173,6 +173,7 @@ CASES = [
     Primitive("eye", lambda x: torch.eye(x.shape[1]) + 0 * x.sum(), root, _ROW, 900, ("eye",)),
     Primitive("linspace", lambda x: torch.linspace(0, 1, x.shape[1]) + x, row, _ROW, patches=("linspace",)),
     Primitive("product of complex numbers", complex_product, spectra, _ROWS, 2000, ("complex-numbers",)),
+    Primitive("rows and a vector", lambda x: x @ x[0], matrix, _ROWS, 1920, ("products-with-vectors",)),
     Primitive("einsum of queries and keys", lambda q, k: torch.einsum("bhid,bhjd->bhij", q, k), heads,
               ({2: "n"}, {2: "m"}), 2000, ("einsum",)),
     Primitive("attention", lambda q, k: F.scaled_dot_product_attention(q, k, k), heads, ({2: "n"}, {2: "m"}), 2000,

@@ -197,8 +197,10 @@ def error(got: np.ndarray, want: torch.Tensor) -> float:
     return float(apart.max() / eager[eager.isfinite()].abs().max().clamp(min=1e-6)) if apart.numel() else 0.0
 
 
-def timed(case: Primitive, n: int, arms: Files, rounds: int) -> dict[str, Any]:
-    """Median seconds of thread CPU time of eager and every arm."""
+def timed(
+    case: Primitive, n: int, arms: Files, rounds: int, of: Callable[[list[float]], float] = statistics.median
+) -> dict[str, Any]:
+    """Seconds of thread CPU time of eager and every arm: the median, or another choice of the rounds."""
     model, args = case.build().eval(), case.arguments(n)
     runs: dict[str, Callable[[], Any]] = {"eager": lambda: model(*args)}
     runs |= {kit: prepared(case, n, path) for kit, path in arms.items()}
@@ -212,7 +214,7 @@ def timed(case: Primitive, n: int, arms: Files, rounds: int) -> dict[str, Any]:
                 runs[name]()
                 if turn > 1:
                     times[name].append(time.thread_time() - began)
-    return {name: statistics.median(each) for name, each in times.items()}
+    return {name: of(each) for name, each in times.items()}
 
 
 if __name__ == "__main__":

@@ -60,34 +60,29 @@ def column(x: Tensor, k: Number) -> Tensor:
 
 
 def swapped(x: Tensor, k: Number, pivot: Tensor) -> Tensor:
-    """Rows k and `pivot` (..., 1) exchanged."""
-    places = torch.arange(x.shape[-2], device=x.device)
+    """(..., m), with the numbers at k and at `pivot` (..., 1) exchanged."""
+    places = along(x)
     order = torch.where(places == k, pivot, torch.where(places == pivot, k, places))
-    return torch.gather(x, -2, order.unsqueeze(-1).expand_as(x))
+    return torch.gather(x, -1, order)
 
 
-def pivot_row(x: Tensor, k: Number) -> Tensor:
-    """The row from k on whose number in column k is the largest, (..., 1)."""
-    size = column(x, k).squeeze(-1).abs()
-    below = torch.arange(x.shape[-2], device=x.device) >= k
-    return torch.where(below, size, -torch.ones_like(size)).argmax(-1, keepdim=True)
+def picked(x: Tensor, places: Tensor) -> Tensor:
+    """Columns (..., m, k) of each matrix; places: (..., k)."""
+    if x.dim() == 2:
+        return x.index_select(-1, places)
+    return torch.gather(x, -1, places.unsqueeze(-2) + torch.zeros_like(x[..., :1], dtype=torch.int64))
 
 
-def solved(loop: Loop, a: Tensor, b: Tensor) -> Tensor:
-    """x with a x = b, by Gauss and Jordan with partial pivoting. b: (..., n, k)."""
+def solved(loop: Loop, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """(x with a x = b, the first pivot that is 0, counted from 1), by elimination in both. b: (..., n, k)."""
     lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if a.dim() != b.dim() or a.dim() > 2 else ()
     parts = [one.to(torch.float64).expand([*lead, *one.shape[-2:]]) for one in (a, b)]
-
-    def step(k: Number, both: Tensor) -> State:
-        both = swapped(both, k, pivot_row(both, k))
-        head = row(both, k)
-        scaled = head / column(head, k)
-        places = torch.arange(both.shape[-2], device=both.device)
-        return (torch.where((places == k)[:, None], scaled, both - column(both, k) * scaled),)
-
-    size = a.shape[-1]
-    (found,) = rounds(loop, size_along(a, -1), step, torch.cat(parts, -1))
-    return found.narrow(-1, size, b.shape[-1])
+    count, size = size_along(a, -1), a.shape[-1]
+    both, order = eliminated(loop, torch.cat(parts, -1), count)
+    both = picked(both, order.argsort(-1))
+    upper = torch.triu(both.narrow(-2, 0, size).transpose(-2, -1))
+    right = both.narrow(-2, size, b.shape[-1]).transpose(-2, -1)
+    return substituted(loop, upper, right, True, count), failed((upper == 0) & (identity(a) == 1))
 
 
 def by_rows(a: Tensor, b: Tensor, n: int, upper: bool) -> Tensor:
@@ -101,27 +96,29 @@ def by_rows(a: Tensor, b: Tensor, n: int, upper: bool) -> Tensor:
     return torch.stack([rows[i] for i in range(n)], -2)
 
 
-def inverted(a: Tensor, size: int, upper: bool = False) -> Tensor:
+def inverted(a: Tensor, size: int, upper: bool = False, inside: Tensor | None = None) -> Tensor:
     """The inverse of triangles (..., size, size): of blocks of 1, 2, 4, ... rows, each time of twice as many.
 
     Two neighbours A and D with C below (or above) them have D⁻¹ C A⁻¹, or A⁻¹ C D⁻¹, in its place, with a minus.
+    inside: the numbers of the rows, where there may be fewer than size.
     """
+    inside = torch.arange(size) if inside is None else inside
     same = identity(a) == 1
     found = torch.where(same, 1 / torch.where(same, a, 1.0), 0.0)
     for level in range((size - 1).bit_length()):
-        part, pair = (torch.tensor([place >> up for place in range(size)]) for up in (level, level + 1))
+        part, pair = (torch.div(inside, 1 << up, rounding_mode="trunc") for up in (level, level + 1))
         beside = part[:, None] < part if upper else part[:, None] > part
         between = torch.where((pair[:, None] == pair) & beside, a, 0.0)
         found = found - torch.matmul(torch.matmul(found, between), found)
     return found
 
 
-def substituted(loop: Loop, a: Tensor, b: Tensor, upper: bool) -> Tensor:
+def substituted(loop: Loop, a: Tensor, b: Tensor, upper: bool, count: Any = None) -> Tensor:
     """x with a x = b for a triangle, one block of rows after the other. What is beside the triangle must be 0."""
     lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if a.dim() != b.dim() or a.dim() > 2 else ()
     a, b = (one.to(torch.float64).expand([*lead, *one.shape[-2:]]) for one in (a, b))
     places = torch.arange(b.shape[-2], device=b.device)
-    size, count, whole = row_blocks(size_along(b, -2))
+    size, count, whole = row_blocks(size_along(b, -2) if count is None else count)
     if whole and size <= FEW:
         return by_rows(a, b, size, upper)
     inside, last = torch.arange(size, device=b.device), torch.ones_like(places).sum() - 1
@@ -212,30 +209,73 @@ def failed(bad: Tensor) -> Tensor:
     return torch.where(places.amax(-1) > 0, first, torch.zeros_like(first))
 
 
-def lu(loop: Loop, a: Tensor, pivoted: bool) -> tuple[Tensor, Tensor]:
-    """(L and U in one matrix, the pivots counted from 1) of (..., m, n), as LAPACK has them."""
-    rows, columns, most = ticks(a)
-    pivots = torch.arange(most, device=a.device) + 1 + torch.zeros_like(a[..., 0, :1], dtype=torch.int64)
+def eliminated(loop: Loop, a: Tensor, most: Any) -> tuple[Tensor, Tensor]:
+    """(The columns of L and U in one matrix, as rows, those of L not divided; when each row was the pivot, (..., m)).
 
-    def step(k: Number, both: Tensor, pivots: Tensor) -> State:
-        if pivoted:
-            best = pivot_row(both, k)
-            both, pivots = swapped(both, k, best), torch.where(along(pivots) == k, best + 1, pivots)
-        head = row(both, k)
-        corner = column(head, k)
-        # A column of zeros is left as it is.
-        factor = column(both, k) / torch.where(corner == 0, torch.ones_like(corner), corner)
-        factor = torch.where((rows > k)[:, None], factor, torch.zeros_like(factor))
-        rest = torch.where(columns > k, both - factor * head, both)
-        return torch.where((columns == k) & (rows > k)[:, None], factor, rest), pivots
+    Of (..., m, n), with the largest pivot of `most` columns, which are at most m and n. No row moves; one that is never
+    the pivot has the step `most`. A block of columns goes column by column, those behind it all at once.
+    """
+    rows, columns = (torch.arange(a.shape[axis], device=a.device) for axis in (-2, -1))
+    whole = isinstance(most, int) and most <= _BLOCK
+    most = most if isinstance(most, int) else torch.ones_like(torch.arange(most)).sum()  # a size is none in a round
+    width = torch.ones_like(columns).sum()
+    size: Any = _BLOCK if isinstance(most, int) else torch.clamp(width, 1, _BLOCK)
+    inside = columns if whole else torch.arange(size, device=a.device)
 
-    found = rounds(loop, most, step, a.to(torch.float64), pivots)
-    return found[0], found[1]
+    def column_by_column(count: Any, part: Tensor, order: Tensor, at: Tensor) -> State:
+        def step(k: Number, part: Tensor, order: Tensor) -> State:
+            line, now = row(part, k), k if whole else at.index_select(0, k.reshape(-1))
+            best = torch.where(order == most, line[..., 0, :].abs(), -1.0).argmax(-1, keepdim=True)
+            order, head = torch.where(rows == best, now, order), picked(part, best)
+            corner = row(head, k)
+            # A column of zeros is left as it is.
+            factor = torch.where((order == most).unsqueeze(-2), line / torch.where(corner == 0, 1.0, corner), 0.0)
+            return part - torch.where((at > now)[:, None], head, 0.0) * factor, order
+
+        return rounds(loop, count, step, part, order)
+
+    def block(number: Number, both: Tensor, order: Tensor) -> State:
+        first = number * size
+        at = torch.minimum(first + inside, width - 1)
+        part, order = column_by_column(torch.clamp(most - first, max=size), row(both, at), order, at)
+        _, factors = divided(part, order, at)
+        pivots = (order.unsqueeze(-2) == at[:, None]).to(torch.int32).argmax(-1)
+        same = (inside[:, None] == inside).to(torch.float64)
+        lower = torch.where(inside[:, None] < inside, picked(factors, pivots), same)
+        behind = torch.where((columns >= first + size)[:, None], picked(both, pivots), 0.0)
+        both = both - torch.matmul(torch.matmul(behind, inverted(lower, _BLOCK, True, inside)), factors)
+        return both.index_copy(-2, at, part), order
+
+    start = a.to(torch.float64).transpose(-2, -1).clone()
+    order = torch.zeros_like(rows + start[..., 0, :], dtype=torch.int64) + most
+    if whole:
+        both, order = column_by_column(most, start, order, columns)
+    else:
+        both, order = rounds(loop, torch.div(most + size - 1, size, rounding_mode="trunc"), block, start, order)
+    return both, order
 
 
-def singular(loop: Loop, a: Tensor) -> Tensor:
-    """The `info` of an inverse: the first pivot that is 0, counted from 1; 0 for none."""
-    return failed((lu(loop, a, True)[0] == 0) & (identity(a) == 1))
+def divided(part: Tensor, order: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """(The rows `at` of what `eliminated` gives, with L divided by its pivots; of them L alone.)"""
+    below = order.unsqueeze(-2) > at[:, None]
+    corner = torch.where(order.unsqueeze(-2) == at[:, None], part, 0.0).sum(-1, keepdim=True)
+    factors = torch.where(below, part / torch.where(corner == 0, 1.0, corner), 0.0)
+    return torch.where(below, factors, part), factors
+
+
+def lu(loop: Loop, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(L and U in one matrix, the pivots counted from 1, the order of its rows) of (..., m, n), as LAPACK has them."""
+    _, columns, most = ticks(a)
+    both, order = eliminated(loop, a, most)
+    steps = torch.arange(most, device=a.device)
+
+    def step(k: Number, pivots: Tensor, stands: Tensor) -> State:
+        place = (torch.gather(order, -1, stands) == k).to(torch.int32).argmax(-1, keepdim=True)
+        return torch.where(steps == k, place + 1, pivots), swapped(stands, k, place)
+
+    start = torch.zeros_like(order) + along(order)
+    pivots, stands = rounds(loop, most, step, start.narrow(-1, 0, steps.shape[0]), start)
+    return picked(divided(both, order, columns)[0], stands).transpose(-2, -1), pivots, stands
 
 
 def along(x: Tensor) -> Tensor:
@@ -248,6 +288,6 @@ def order_of(loop: Loop, pivots: Tensor, like: Tensor) -> Tensor:
     start = rows + torch.zeros_like(like[..., :1, 0], dtype=torch.int64)
 
     def step(k: Number, order: Tensor) -> State:
-        return (swapped(order.unsqueeze(-1), k, column(pivots, k) - 1).squeeze(-1),)
+        return (swapped(order, k, column(pivots, k) - 1),)
 
     return rounds(loop, most, step, start)[0]

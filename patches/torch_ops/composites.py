@@ -46,6 +46,11 @@ def nansum(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return known.sum(*args, **kwargs)
 
 
+def outer(x: Tensor, y: Tensor) -> Tensor:
+    # onnxruntime's product of matrices is ten times as fast as Mul along a short last axis.
+    return x[:, None] @ y[None] if x.dtype == y.dtype == torch.float32 else x[:, None] * y
+
+
 def channel_shuffle(x: Tensor, groups: int) -> Tensor:
     return x.unflatten(1, (groups, -1)).transpose(1, 2).flatten(1, 2)
 
@@ -129,14 +134,13 @@ _MATRICES = (
 )  # fmt: skip
 _OWN = (
     diff, trapezoid, nanmean, nansum, channel_shuffle, bilinear, roll, addcdiv, float_power, logspace, isclose, l1_loss,
-    unflatten, unfold,
+    unflatten, unfold, outer,
 )  # fmt: skip
 COMPOSITES: dict[str, Callable[..., Any]] = {
     **{name: getattr(by_matrices, name) for name in _MATRICES},
     **{one.__name__: one for one in _OWN},
     "trapz": trapezoid,
-    "outer": lambda x, y: x[:, None] * y,
-    "ger": lambda x, y: x[:, None] * y,
+    "ger": outer,
     "fliplr": lambda x: x.flip(1),
     "flipud": lambda x: x.flip(0),
     "linalg_matrix_power": by_matrices.matrix_power,

@@ -21,14 +21,13 @@ def _both(m: int, n: int) -> tuple[Tensor, Tensor]:
     return torch.randn(2, m, n), torch.randn(2, m, 3)
 
 
-def _unpacked(both: Tensor, pivots: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
-    """(P, L, U) of an LU in float64 and its pivots."""
+def _unpacked(both: Tensor, order: Tensor, dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """(P, L, U) of an LU in float64 and the order of its rows."""
     rows, columns, least = rounds.ticks(both)
     first = torch.arange(least, device=both.device)
     lower = torch.where(rows[:, None] > columns, both, torch.zeros_like(both)).index_select(-1, first)
     lower = lower + (rows[:, None] == first).to(both.dtype)
     upper = torch.where(rows[:, None] <= columns, both, torch.zeros_like(both)).index_select(-2, first)
-    order = rounds.order_of(while_loop, pivots.to(torch.int64), both)
     return (order.unsqueeze(-2) == rows[:, None]).to(dtype), lower.to(dtype), upper.to(dtype)
 
 
@@ -40,19 +39,9 @@ def _factors(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     return *some, singular[2], *torch.lu_unpack(both, pivots), *torch.lu_unpack(both, torch.cat((pivots, pivots), -1))
 
 
-@op(
-    "linalg.lu",
-    "lu_factor",
-    "lu_factor_ex",
-    "torch._lu_with_info",
-    "lu_unpack",
-    "torch.lu",
-    name="lu",
+@op("linalg.lu", "lu_factor", "lu_factor_ex", "torch._lu_with_info", "lu_unpack", "torch.lu", name="lu",
     why=missing("aten::linalg_lu", "aten::linalg_lu_factor", "aten::linalg_lu_factor_ex", "aten::lu_unpack"),
-    tries=_both,
-    sizes=_SIZES,
-    case=_factors,
-)
+    tries=_both, sizes=_SIZES, case=_factors)  # fmt: skip
 def lu_by_rows(
     original: Callable[..., Any],
     A: Tensor,
@@ -69,10 +58,12 @@ def lu_by_rows(
     if name.endswith("lu_unpack"):
         if LU_pivots is None or not (unpack_data and unpack_pivots):
             return NotImplemented
-        return _RESULTS.lu_unpack(_unpacked(A.to(torch.float64), LU_pivots, A.dtype))
-    both, pivots = rounds.lu(while_loop, A, pivot)
+        return _RESULTS.lu_unpack(_unpacked(A.double(), rounds.order_of(while_loop, LU_pivots.long(), A), A.dtype))
+    if not pivot:  # CUDA's alone
+        return NotImplemented
+    both, pivots, order = rounds.lu(while_loop, A)
     if name.endswith("linalg_lu"):
-        return _RESULTS.linalg_lu(_unpacked(both, pivots, A.dtype))
+        return _RESULTS.linalg_lu(_unpacked(both, order, A.dtype))
     found = both.to(A.dtype), pivots.to(torch.int32)
     if name.endswith("lu_factor"):
         return _RESULTS.linalg_lu_factor(found)
@@ -92,16 +83,8 @@ def _solved(both: Tensor, pivots: Tensor, b: Tensor, a: Tensor) -> tuple[Tensor,
     return *some, solve(both, pivots, turned, left=False)
 
 
-@op(
-    "linalg.lu_solve",
-    "torch.lu_solve",
-    "Tensor.lu_solve",
-    name="systems-by-lu",
-    sizes=(9, 12, 3),
-    why=missing("aten::linalg_lu_solve", "aten::lu_solve"),
-    tries=_systems,
-    case=_solved,
-)
+@op("linalg.lu_solve", "torch.lu_solve", "Tensor.lu_solve", name="systems-by-lu", sizes=(9, 12, 3),
+    why=missing("aten::linalg_lu_solve", "aten::lu_solve"), tries=_systems, case=_solved)  # fmt: skip
 def lu_solve(
     original: Callable[..., Tensor],
     first: Tensor,
@@ -113,7 +96,7 @@ def lu_solve(
 ) -> Tensor:
     """A system of equations, from its LU."""
     both, pivots, b = (first, second, third) if "linalg" in original.__name__ else (second, third, first)
-    p, lower, upper = _unpacked(both.to(torch.float64), pivots, torch.float64)
+    p, lower, upper = _unpacked(both.double(), rounds.order_of(while_loop, pivots.long(), both), torch.float64)
     wide = b.to(torch.float64) if left else b.to(torch.float64).transpose(-2, -1)
     parts, turned = [(lower, False), (upper, True)], adjoint == left
     if turned:  # of the transpose: a = P L U is read from its end
@@ -126,21 +109,17 @@ def lu_solve(
     return (wide if left else wide.transpose(-2, -1)).to(b.dtype)
 
 
-@op(
-    "slogdet",
-    "logdet",
-    name="sign-of-determinant",
-    why=missing("aten::linalg_slogdet", "aten::slogdet", "aten::logdet"),
-    tries=_systems,
-    case=lambda both, pivots, b, a: (*torch.linalg.slogdet(a), torch.logdet(a @ a)),
-    sizes=(9, 12, 3),
-    reason="slogdet|logdet|det",
-)
+@op("slogdet", "logdet", name="sign-of-determinant",
+    why=missing("aten::linalg_slogdet", "aten::slogdet", "aten::logdet"), tries=_systems,
+    case=lambda both, pivots, b, a: (*torch.linalg.slogdet(a), torch.logdet(a @ a)), sizes=(9, 12, 3),
+    reason="slogdet|logdet|det")  # fmt: skip
 def slogdet(original: Callable[..., Any], A: Tensor) -> Any:
     """The sign of the determinant, and the logarithm of its size, by LU."""
-    both, pivots = rounds.lu(while_loop, A, True)
-    corners = (both * rounds.identity(A)).sum(-1)
-    swaps = (pivots != torch.arange(A.shape[-1], device=A.device) + 1).to(torch.int64).sum(-1)
+    both, order = rounds.eliminated(while_loop, A, rounds.size_along(A, -1))
+    chosen, places = order.argsort(-1), rounds.along(A)
+    corners = (rounds.picked(both, chosen) * rounds.identity(A)).sum(-1)
+    # Two rows out of order stand for one exchange, as far as its sign goes.
+    swaps = ((order.unsqueeze(-1) > order.unsqueeze(-2)) & (places[:, None] < places)).to(torch.int64).sum((-2, -1))
     below = (corners < 0).to(torch.int64).sum(-1)
     sign = (1 - 2 * torch.remainder(swaps + below, 2)).to(torch.float64)
     sign = torch.where((corners == 0).to(torch.int64).sum(-1) > 0, torch.zeros_like(sign), sign)
@@ -156,15 +135,8 @@ def _reflections(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     return mirrors, tau, torch.ormqr(mirrors, tau, b), torch.ormqr(mirrors, tau, b.transpose(1, 2), False, True)
 
 
-@op(
-    "geqrf",
-    "ormqr",
-    name="reflections",
-    why=missing("aten::geqrf", "aten::ormqr"),
-    tries=_both,
-    sizes=_SIZES,
-    case=_reflections,
-)
+@op("geqrf", "ormqr", name="reflections", why=missing("aten::geqrf", "aten::ormqr"), tries=_both,
+    sizes=_SIZES, case=_reflections)  # fmt: skip
 def reflections(
     original: Callable[..., Any],
     input: Tensor,
@@ -188,17 +160,9 @@ def _products(a: Tensor) -> tuple[Tensor, ...]:
     return *some, torch.linalg.householder_product(mirrors, tau)
 
 
-@op(
-    "qr",
-    "householder_product",
-    "orgqr",
-    why=missing("aten::linalg_qr", "aten::linalg_householder_product"),
-    tries=lambda m, n: torch.randn(2, m, n),
-    sizes=((12, 9), (70, 66), (5, 4)),
-    case=_products,
-    beside=("reflections",),
-    reason="qr|geqrf|householder|QR",
-)
+@op("qr", "householder_product", "orgqr", why=missing("aten::linalg_qr", "aten::linalg_householder_product"),
+    tries=lambda m, n: torch.randn(2, m, n), sizes=((12, 9), (70, 66), (5, 4)), case=_products,
+    beside=("reflections",), reason="qr|geqrf|householder|QR")  # fmt: skip
 def qr_by_reflections(original: Callable[..., Any], A: Tensor, mode: Any = "reduced") -> Any:
     """Q and R; or the Q that reflections stand for."""
     if isinstance(mode, Tensor):  # householder_product(input, tau)

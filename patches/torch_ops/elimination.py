@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
-from onnxpatch.formulas.matrix_rounds import cholesky, failed, identity, singular, size_along, solved, substituted
+from onnxpatch.formulas.matrix_rounds import cholesky, failed, identity, size_along, solved, substituted
 from onnxpatch.formulas.symbolic import counted
 
 _RESULTS: Any = torch.return_types  # torch's stubs lack most of them
@@ -51,38 +51,24 @@ def _inverses(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     return *both, turned, *torch.linalg.inv_ex(a), *torch.linalg.solve_ex(a, b), *infos
 
 
-@op(
-    "inverse",
-    "inv",
-    "inv_ex",
-    "linalg.solve",
-    "solve_ex",
-    "torch._linalg_solve_ex",
-    why=_NO.why,
-    reason=_REFUSED,
-    link=_NO.link,
-    tries=_spd,
-    sizes=_SIZES,
-    case=_inverses,
-)
+@op("inverse", "inv", "inv_ex", "linalg.solve", "solve_ex", "torch._linalg_solve_ex", why=_NO.why,
+    reason=_REFUSED, link=_NO.link, tries=_spd, sizes=_SIZES, case=_inverses)  # fmt: skip
 def systems(
     original: Callable[..., Any], A: Tensor, B: Tensor | None = None, *, left: bool = True, check_errors: bool = False
 ) -> Any:
     """The inverse, or the solution of a system of equations."""
     name = original.__name__
     rows = size_along(A, -1)
-    if B is None and isinstance(rows, int) and 1 <= rows <= 3:
-        found = (cofactors := adjugate(A, rows)) / determinant(A, cofactors)[..., None, None]
-    elif B is None:
-        found = solved(while_loop, A, identity(A))
-    else:
-        vector = B.dim() == 1 or (A.dim() > 2 and B.dim() == A.dim() - 1)
-        right = B.unsqueeze(-1) if vector else B if left else B.transpose(-2, -1)
-        found = solved(while_loop, A if left else A.transpose(-2, -1), right)
-        found = found.squeeze(-1) if vector else found if left else found.transpose(-2, -1)
-    found = found.to(A.dtype)
-    kind = _RESULTS.linalg_inv_ex if B is None else _RESULTS.linalg_solve_ex
-    return kind((found, singular(while_loop, A))) if name.endswith("_ex") else found
+    if B is None and not name.endswith("_ex") and isinstance(rows, int) and 1 <= rows <= 3:
+        return ((cofactors := adjugate(A, rows)) / determinant(A, cofactors)[..., None, None]).to(A.dtype)
+    B = identity(A).expand_as(A) if B is None else B
+    vector = B.dim() == 1 or 2 <= B.dim() == A.dim() - 1
+    turned = (lambda x: x) if left else (lambda x: x.transpose(-2, -1))
+    found, info = solved(while_loop, turned(A), turned(B.unsqueeze(-1) if vector else B))
+    found = turned(found).to(A.dtype)
+    found = found.squeeze(-1) if vector else found
+    kind = _RESULTS.linalg_inv_ex if "inv" in name else _RESULTS.linalg_solve_ex
+    return kind((found, info)) if name.endswith("_ex") else found
 
 
 # ------------------------------------------------------------------ triangles
@@ -91,15 +77,8 @@ def _triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     return torch.linalg.cholesky(a), *torch.linalg.cholesky_ex(a, upper=True), places
 
 
-@op(
-    "cholesky",
-    "cholesky_ex",
-    why=missing("aten::linalg_cholesky", "aten::linalg_cholesky_ex"),
-    reason="cholesky|Cholesky",
-    tries=_spd,
-    sizes=_SIZES,
-    case=_triangles,
-)
+@op("cholesky", "cholesky_ex", why=missing("aten::linalg_cholesky", "aten::linalg_cholesky_ex"),
+    reason="cholesky|Cholesky", tries=_spd, sizes=_SIZES, case=_triangles)  # fmt: skip
 def cholesky_factor(original: Callable[..., Any], A: Tensor, *, upper: bool = False, check_errors: bool = False) -> Any:
     """The triangle L with L Lᵀ = a; NaN where there is none."""
     extended = original.__name__.endswith("_ex")
@@ -110,16 +89,11 @@ def cholesky_factor(original: Callable[..., Any], A: Tensor, *, upper: bool = Fa
     return _RESULTS.linalg_cholesky_ex((found, info)) if extended else found
 
 
-@op(
-    "cholesky_inverse",
-    "cholesky_solve",
-    name="cholesky-systems",
-    why=missing("aten::cholesky_inverse", "aten::cholesky_solve"),
-    reason="cholesky|Cholesky",
-    tries=_spd,
+@op("cholesky_inverse", "cholesky_solve", name="cholesky-systems",
+    why=missing("aten::cholesky_inverse", "aten::cholesky_solve"), reason="cholesky|Cholesky", tries=_spd,
     sizes=_SIZES,
     case=lambda a, b: (torch.cholesky_inverse(a), torch.cholesky_solve(b, a), b.cholesky_solve(a, upper=True)),
-)
+    )  # fmt: skip
 def cholesky_systems(input: Tensor, input2: Tensor | None = None, upper: bool = False) -> Tensor:
     """The inverse of, or a system with, the matrix whose triangle is given."""
     factor, right = (input, identity(input)) if input2 is None else (input2, input)
@@ -137,15 +111,9 @@ def _of_triangles(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     return lost, *some, solve(a, b, upper=True, unitriangular=True), *older
 
 
-@op(
-    "solve_triangular",
-    "triangular_solve",
-    reason="triangular",
-    why=missing("aten::linalg_solve_triangular", "aten::triangular_solve"),
-    case=_of_triangles,
-    sizes=_SIZES,
-    tries=lambda n: (torch.randn(2, n, n) / n + torch.eye(n), torch.randn(2, n, 3)),
-)
+@op("solve_triangular", "triangular_solve", reason="triangular",
+    why=missing("aten::linalg_solve_triangular", "aten::triangular_solve"), case=_of_triangles, sizes=_SIZES,
+    tries=lambda n: (torch.randn(2, n, n) / n + torch.eye(n), torch.randn(2, n, 3)))  # fmt: skip
 def triangles(
     original: Callable[..., Any],
     input: Tensor,
@@ -173,16 +141,10 @@ def _tensor(n: int) -> Tensor:
     return (torch.randn(2 * n, 2 * n) + 3 * torch.eye(2 * n)).reshape(n, 2, 2 * n)
 
 
-@op(
-    "linalg.tensorinv",
-    "linalg.tensorsolve",
-    name="systems-of-tensors",
-    why=missing("aten::linalg_tensorinv", "aten::linalg_tensorsolve", "aten::linalg_inv_ex"),
-    tries=_tensor,
-    sizes=(5, 6, 2),
-    case=lambda a: (torch.linalg.tensorinv(a, 2), torch.linalg.tensorsolve(a, a[:, :, 0])),
-    beside=("inverse",),
-)
+@op("linalg.tensorinv", "linalg.tensorsolve", name="systems-of-tensors",
+    why=missing("aten::linalg_tensorinv", "aten::linalg_tensorsolve", "aten::linalg_inv_ex"), tries=_tensor,
+    sizes=(5, 6, 2), case=lambda a: (torch.linalg.tensorinv(a, 2), torch.linalg.tensorsolve(a, a[:, :, 0])),
+    beside=("inverse",))  # fmt: skip
 def tensor_systems(
     original: Callable[..., Tensor], A: Tensor, B: Any = None, dims: Any = None, *, ind: int = 2
 ) -> Tensor:
@@ -207,14 +169,9 @@ def _fitted(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
     return fit(a, b[:, 0]).solution, *fit(a, b, driver="gels")[:2], *fit(a, b, driver="gelsd")[2:], *several[::2]
 
 
-@op(
-    "linalg.lstsq",
-    why=missing("aten::linalg_lstsq"),
-    tries=lambda m, n: (torch.randn(m, n), torch.randn(m, 3)),
-    sizes=((6, 4), (4, 7), (5, 5)),
-    case=_fitted,
-    beside=("pseudoinverse", "spectra-of-any-size"),
-)
+@op("linalg.lstsq", why=missing("aten::linalg_lstsq"),
+    tries=lambda m, n: (torch.randn(m, n), torch.randn(m, 3)), sizes=((6, 4), (4, 7), (5, 5)), case=_fitted,
+    beside=("pseudoinverse", "spectra-of-any-size"))  # fmt: skip
 def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None) -> Any:
     """The shortest solution, by the pseudoinverse. Residuals as eager has them: of more rows than columns."""
     if A.dim() != 2 and driver not in (None, "gelsy"):
@@ -236,15 +193,9 @@ def lstsq(A: Tensor, B: Tensor, rcond: Any = None, *, driver: str | None = None)
     return _RESULTS.linalg_lstsq((found, residuals, rank, values))
 
 
-@op(
-    "matrix_power",
-    name="inverse-powers",
-    why=missing("aten::linalg_inv_ex", exporters=("dynamo",)),
-    tries=lambda n: torch.randn(2, n, n) + 5 * torch.eye(n),
-    case=lambda x: torch.linalg.matrix_power(x, -2),
-    unchanged=lambda x: torch.linalg.matrix_power(x, 2),
-    beside=("inverse",),
-)
+@op("matrix_power", name="inverse-powers", why=missing("aten::linalg_inv_ex", exporters=("dynamo",)),
+    tries=lambda n: torch.randn(2, n, n) + 5 * torch.eye(n), case=lambda x: torch.linalg.matrix_power(x, -2),
+    unchanged=lambda x: torch.linalg.matrix_power(x, 2), beside=("inverse",))  # fmt: skip
 def inverse_power(original: Callable[..., Tensor], input: Tensor, n: int) -> Tensor:
     """A power of the inverse."""
     return original(torch.linalg.inv(input), -n) if isinstance(n, int) and n < 0 else NotImplemented

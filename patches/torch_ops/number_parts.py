@@ -20,34 +20,30 @@ def _magnitudes(n: int) -> Tensor:
     return torch.cat((powers, -powers * 1.0000001, powers * 0.9999999, torch.zeros(1)))
 
 
-def _exponent(x: Tensor) -> Tensor:
-    """The e for which |x| is from 2**(e-1) to below 2**e; of a float64 other than 0."""
-    e = torch.floor(torch.log(x.abs()) / math.log(2)) + 1
-    # The logarithm is rounded: beside a power of two it may be one off.
-    half = torch.floor(e / 2)  # 2**-e of the smallest is beyond the floats
-    share = x.abs() * torch.pow(2.0, -half) * torch.pow(2.0, half - e)
-    return e + (share >= 1).to(x.dtype) - (share < 0.5).to(x.dtype)
-
-
-def _safe(x: Tensor) -> tuple[Tensor, Tensor]:
-    """(x in float64, 1 where it has no exponent; where it has one.)"""
-    wide = x.to(torch.float64)
-    some = (wide != 0) & torch.isfinite(wide)
-    return torch.where(some, wide, torch.ones_like(wide)), some
-
-
-@op("frexp", why=missing("aten::frexp"), tries=_magnitudes)
+@op("frexp", why=missing("aten::frexp"), tries=_magnitudes, case=lambda x: (*torch.frexp(x), *x.double().frexp()))
 def frexp(input: Tensor) -> torch.return_types.frexp:
-    """x as mantissa times two to the power of an exponent."""
-    wide, some = _safe(input)
-    e = _exponent(wide)
-    mantissa = (wide * torch.pow(2.0, -e)).to(input.dtype)
-    exponent = torch.where(some, e, torch.zeros_like(e)).to(torch.int32)
-    return torch.return_types.frexp((torch.where(some, mantissa, input), exponent))
+    """x as mantissa times two to the power of an exponent, by the largest power of two in it, which is exact.
+
+    Rump, Ogita and Oishi (2008): of q = (2**52 + 1) x in float64, rounded, q - (1 - 2**-53) q is that power.
+    Its two numbers are not written: onnxruntime takes the second for 1.
+    """
+    wide = input.to(torch.float64)
+    some = (wide != 0) & torch.isfinite(wide)
+    # Only a float64 has numbers for which q is beyond the floats.
+    large = wide.abs() > 1 if input.dtype == torch.float64 else None
+    wide = wide if large is None else torch.where(large, wide * 2.0**-100, wide)
+    grown = wide * 2.0**52 + wide
+    power = (grown - (grown - grown * 2.0**-53)).abs()
+    # Its root is a float32 of any float32, however small.
+    root = torch.sqrt(power).to(torch.float32 if large is None else torch.float64)
+    exponent = torch.round(torch.log(root) * (2 / math.log(2))) + 1
+    exponent = exponent if large is None else exponent + torch.where(large, 100.0, 0.0)
+    exponent = torch.where(some, exponent, torch.zeros_like(exponent)).to(torch.int32)
+    return torch.return_types.frexp((torch.where(some, (wide / (2 * power)).to(input.dtype), input), exponent))
 
 
 def _steps(n: int) -> tuple[Tensor, Tensor]:
-    x = _magnitudes(n)
+    x = torch.cat((_magnitudes(n), 2.0 ** torch.linspace(-149, -95, n).round(), torch.tensor([math.inf, 3e38])))
     return x, x.roll(1)
 
 
@@ -59,25 +55,33 @@ _DIGITS = {torch.float64: (53, -1074), torch.float32: (24, -149), torch.float16:
     "nextafter",
     why=missing("aten::nextafter"),
     tries=_steps,
-    case=lambda x, y: (torch.nextafter(x, y), x.double().nextafter(y.double()), torch.nextafter(x.half(), y.half())),
+    case=lambda x, y: (
+        torch.nextafter(x, y),
+        (x.double() ** 7).nextafter(y.double()),
+        torch.nextafter(x.half(), y.half()),
+    ),
 )
 def nextafter(input: Tensor, other: Tensor) -> Tensor:
-    """The next number towards `other`, computed in float64."""
+    """The next number towards `other`: what is added is a little more than half of the last digit, and is rounded.
+
+    Rump, Ogita and Boldo (2007); small numbers are multiplied by a power of two first.
+    """
     dtype = torch.result_type(input, other)
     digits, least = _DIGITS[dtype]
-    x, y = torch.broadcast_tensors(input.to(torch.float64), other.to(torch.float64))
-    wide, some = _safe(x)
-    down = y < x
-    # Towards 0 the step from a power of two is half as large.
-    inward = (down & (x > 0)) | (~down & (x < 0))
-    e = _exponent(wide)
-    edge = wide.abs() == torch.pow(2.0, e - 1)
-    step = torch.pow(2.0, (torch.where(inward & edge, e - 1, e) - digits).clamp(min=least))
-    step = torch.where(some, step, torch.full_like(step, 2.0**least))
-    found = torch.where(x == y, y, x + torch.where(down, -step, step))
+    wide = dtype if dtype == torch.float64 else torch.float32
+    x, y = input.to(wide), other.to(wide)
+    # As tensors: torch.export's numbers pass through float32, which has none of their size.
+    numbers = 2.0 ** (least + 2 * digits + 2), 2.0 ** (least + digits), torch.finfo(dtype).max
+    below, last, most = (torch.tensor(number, dtype=wide) for number in numbers)
+    small = x.abs() < below
+    grown = torch.where(small, x * 2.0**digits, x)
+    half = grown.abs() * 2.0**-digits
+    step = torch.maximum(half + half * 2.0 ** (1 - digits), torch.where(small, last, torch.zeros_like(x)))
+    found = torch.where(y < x, grown - step, grown + step)
+    found = torch.where(small, found * 2.0**-digits, found)
     # From infinity to the largest number.
-    found = torch.where(torch.isinf(x) & (x != y), torch.sign(x) * torch.finfo(dtype).max, found)
-    return torch.where(torch.isnan(x) | torch.isnan(y), torch.full_like(x, math.nan), found).to(dtype)
+    found = torch.where(x.abs() == math.inf, torch.sign(x) * most, found)
+    return torch.where((x == y) | torch.isnan(y), y, found).to(dtype)
 
 
 # ------------------------------------------------------------------ whole numbers
@@ -91,11 +95,10 @@ def gcd(input: Tensor, other: Tensor) -> Tensor:
     dtype = torch.result_type(input, other)
     whole = torch.broadcast_tensors(input.to(torch.int64).abs(), other.to(torch.int64).abs())
 
-    @while_loop(lambda x, y: (y != 0).any())
+    @while_loop(lambda x, y: y.max() > 0)
     def run(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        done = y == 0
-        rest = torch.remainder(x, torch.where(done, torch.ones_like(y), y))
-        return torch.where(done, x, y), torch.where(done, y, rest)
+        done = y == 0  # beside 1 nothing is left: 0 again
+        return torch.where(done, x, y), torch.remainder(x, torch.where(done, 1, y))
 
     return run(*(part.clone() for part in whole))[0].to(dtype)
 
@@ -114,34 +117,25 @@ def _shifts(b: int, n: int) -> tuple[Tensor, Tensor]:
     return integers(b, n) * 5, torch.where(by > 6, by * 9, by)
 
 
-@op(
-    "bitwise_right_shift",
-    "Tensor.__rshift__",
-    why="negative whole numbers shifted to the right are 0",
-    reason="whole numbers or flags differ|division by zero",
-    exporters=("trace",),
-    tries=_shifts,
-    case=lambda x, y: (x >> y, x >> 1, torch.bitwise_right_shift(x, y)),
-)
-def right_shift(input: Tensor, other: Tensor | int) -> Tensor:
-    """x / 2**y, rounded down."""
+@op("bitwise_right_shift", "Tensor.__rshift__", why="negative whole numbers shifted to the right are 0",
+    reason="whole numbers or flags differ|division by zero", exporters=("trace",), tries=_shifts,
+    case=lambda x, y: (x >> y, x >> 1, torch.bitwise_right_shift(x, y)))  # fmt: skip
+def right_shift(original: Callable[..., Tensor], input: Tensor, other: Tensor | int) -> Tensor:
+    """-1 - x of a negative one has the other bits: its shift is the exporter's own."""
     if not isinstance(input, Tensor) or input.is_floating_point() or input.dtype == torch.uint8:
         return NotImplemented
     bits = 8 * input.element_size() - 1
     by = torch.as_tensor(other).to(input.dtype)
-    found = torch.div(input, torch.pow(torch.full_like(by, 2), by.clamp(0, bits - 1)), rounding_mode="floor")
     # By more bits than there are, or by a negative number of them, nothing is left but the sign.
-    return torch.where((by < 0) | (by >= bits), -(input < 0).to(input.dtype), found)
+    by = torch.where((by < 0) | (by > bits), torch.full_like(by, bits), by)
+    found = original(torch.where(input < 0, -1 - input, input), by)
+    return torch.where(input < 0, -1 - found, found)
 
 
-@op(
-    "Tensor.__rshift__",
-    "Tensor.__lshift__",
-    name="shifts-by-tensors",
+@op("Tensor.__rshift__", "Tensor.__lshift__", name="shifts-by-tensors",
     why=missing("aten::__rshift__", "aten::__lshift__", exporters=("dynamo",)),
     tries=lambda b, n: (integers(b, n) * 5, integers(b, n).abs() % 5),
-    case=lambda x, y: (x >> y, x << y, y[..., None] >> torch.arange(3), (y.to(torch.uint8) << 6) | 1),
-)
+    case=lambda x, y: (x >> y, x << y, y[..., None] >> torch.arange(3), (y.to(torch.uint8) << 6) | 1))  # fmt: skip
 def shifts(original: Callable[..., Tensor], input: Tensor, other: Any) -> Tensor:
     """By torch's functions; bytes as whole numbers, since the exporter's own become signed."""
     shift = torch.bitwise_right_shift if "rshift" in original.__name__ else torch.bitwise_left_shift
@@ -155,17 +149,10 @@ def _quotients(b: int, n: int) -> tuple[Tensor, Tensor]:
     return x * 5, torch.where(x == 0, x, y)
 
 
-@op(
-    "div",
-    "divide",
-    name="quotients-cut-off",
+@op("div", "divide", name="quotients-cut-off",
     why="0 / 0 cut off is -9.2e18 in place of NaN: the quotient passes through whole numbers",
-    reason="non-finite values differ",
-    exporters=("trace",),
-    tries=_quotients,
-    case=lambda x, y: torch.div(x, y, rounding_mode="trunc"),
-    unchanged=lambda x, y: torch.div(x, y),
-)
+    reason="non-finite values differ", exporters=("trace",), tries=_quotients,
+    case=lambda x, y: torch.div(x, y, rounding_mode="trunc"), unchanged=lambda x, y: torch.div(x, y))  # fmt: skip
 def truncated_quotient(input: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """The quotient of floats without what is behind the point."""
     if rounding_mode != "trunc" or not isinstance(input, Tensor):
@@ -181,17 +168,11 @@ def _large(n: int) -> tuple[Tensor, Tensor]:
     return torch.arange(n) * 123456789 - 987654321, torch.arange(n) % 5 + 3
 
 
-@op(
-    "div",
-    "divide",
-    name="quotients-of-whole-numbers",
+@op("div", "divide", name="quotients-of-whole-numbers",
     why="whole numbers differ from 2**24 on: a quotient of them that is rounded passes through float32",
-    reason="whole numbers or flags differ|relative error",
-    exporters=("dynamo",),
-    tries=_large,
+    reason="whole numbers or flags differ|relative error", exporters=("dynamo",), tries=_large,
     case=lambda x, y: (torch.div(x, y, rounding_mode="trunc"), x.div(-7, rounding_mode="floor")),
-    unchanged=lambda x, y: torch.div(x, y),
-)
+    unchanged=lambda x, y: torch.div(x, y))  # fmt: skip
 def whole_quotient(input: Any, other: Any, *, rounding_mode: str | None = None) -> Tensor:
     """The quotient without its rest."""
     divisor = torch.as_tensor(other) if isinstance(other, int) else other
@@ -259,15 +240,9 @@ op("bitwise_xor", "Tensor.__xor__", "Tensor.__rxor__", why=_NOT.replace("OR", "X
    to=_bits(torch.logical_xor, lambda x, y: x + y - 2 * torch.bitwise_and(x, y)))  # fmt: skip
 
 
-@op(
-    "bitwise_not",
-    "Tensor.__invert__",
-    why=_NOT.replace("OR", "Not"),
-    reason="bitwise Not",
-    exporters=("trace",),
-    tries=_pairs,
-    case=lambda x, y: (~x, torch.bitwise_not(y), y.to(torch.int32).bitwise_not()),
-)
+@op("bitwise_not", "Tensor.__invert__", why=_NOT.replace("OR", "Not"), reason="bitwise Not",
+    exporters=("trace",), tries=_pairs,
+    case=lambda x, y: (~x, torch.bitwise_not(y), y.to(torch.int32).bitwise_not()))  # fmt: skip
 def bitwise_not(input: Tensor) -> Tensor:
     """All bits turned: -1 - x."""
     if not _all_whole(input):

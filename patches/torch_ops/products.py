@@ -178,6 +178,22 @@ op("addcmul", why="dtype float32, eager has int64", reason="dtype", exporters=("
    to=lambda x, a, b, *, value=1: NotImplemented if x.is_floating_point() else x + value * (a * b))  # fmt: skip
 
 
+@op("matmul", "__matmul__", "Tensor.__rmatmul__", "mv", "dot", "inner", name="products-with-vectors",
+    why="onnxruntime's MatMul with an operand of one axis takes up to 80 times as long as with a matrix of one column",
+    tries=lambda b, n: (torch.randn(b, n, 16), torch.randn(16)), sizes=((2, 5), (3, 8), (4, 30_000)),
+    case=lambda x, v: (x @ v, v @ x.transpose(1, 2), x[0].mv(v), torch.dot(v, v * 2), v.__rmatmul__(v)),
+    slower={"dynamo": 1.2, "trace": 1.2})  # fmt: skip
+def vector_products(original: Callable[..., Tensor], input: Tensor, other: Tensor) -> Tensor:
+    """A product with a matrix of one column, or of one row; of two vectors a sum."""
+    input, other = (other, input) if original.__name__ == "__rmatmul__" else (input, other)
+    vectors = [x.dim() == 1 for x in (input, other)]
+    if not any(vectors) or not (input.is_floating_point() and other.is_floating_point()):
+        return NotImplemented
+    if all(vectors):
+        return (input * other).sum()
+    return (input[None] @ other).squeeze(-2) if vectors[0] else (input @ other[:, None]).squeeze(-1)
+
+
 _INTEGERS = (
     "Could not find an implementation for Gemm(13); Type 'tensor(uint8)' of input parameter of MatMul is invalid"
 )

@@ -111,8 +111,13 @@ def repeat_by_a_size(
     return _repeated(input, repeats, dim)
 
 
+_FEW = 16  # operands of a Concat
+
+
 def _repeated(input: Tensor, repeats: Any, dim: int | None) -> Tensor:
     source, dim = (input.flatten(), 0) if dim is None else (input, dim % input.dim())
+    if isinstance(repeats, int) and 0 < repeats <= _FEW:  # onnxruntime's Expand is slow along a short last axis
+        return torch.cat([source.unsqueeze(dim + 1)] * repeats, dim + 1).flatten(dim, dim + 1)
     times = [-1] * (source.dim() + 1)
     times[dim + 1] = repeats
     return source.unsqueeze(dim + 1).expand(times).flatten(dim, dim + 1)

@@ -67,16 +67,9 @@ def _values(a: Tensor) -> tuple[Tensor, ...]:
     return torch.linalg.svdvals(a), torch.linalg.eigvalsh(square), torch.linalg.eigvalsh(square, "U")
 
 
-@op(
-    "eigvalsh",
-    "svdvals",
-    name="spectra-of-any-size",
+@op("eigvalsh", "svdvals", name="spectra-of-any-size",
     why=missing("aten::linalg_eigvalsh", "aten::linalg_svdvals"),
-    reason="eigvalsh|svdvals|linalg_svd|linalg_eigh|spectrum",
-    tries=_wide,
-    sizes=_SIZES,
-    case=_values,
-)
+    reason="eigvalsh|svdvals|linalg_svd|linalg_eigh|spectrum", tries=_wide, sizes=_SIZES, case=_values)  # fmt: skip
 def spectra(original: Callable[..., Tensor], A: Tensor, UPLO: str = "L", *, driver: str | None = None) -> Tensor:
     """Eigenvalues of symmetric matrices in ascending order; singular values in descending order."""
     if "svd" in original.__name__:
@@ -97,17 +90,9 @@ def _norms(a: Tensor) -> tuple[Tensor, ...]:
     )
 
 
-@op(
-    "linalg.matrix_norm",
-    "linalg.cond",
-    name="norms-by-singular-values",
-    beside=("inverse",),
+@op("linalg.matrix_norm", "linalg.cond", name="norms-by-singular-values", beside=("inverse",),
     why="Unsupported: ONNX export of operator linalg.matrix_norm, ord==nuc; linalg_cond is not supported",
-    reason="matrix_norm|linalg_svd|linalg_cond|linalg_norm|numel",
-    tries=_wide,
-    sizes=_SIZES,
-    case=_norms,
-)
+    reason="matrix_norm|linalg_svd|linalg_cond|linalg_norm|numel", tries=_wide, sizes=_SIZES, case=_norms)  # fmt: skip
 def norms(
     original: Callable[..., Tensor],
     A: Tensor,
@@ -136,17 +121,10 @@ def norms(
     return found.to(x.dtype)
 
 
-@op(
-    "norm",
-    "linalg.norm",
-    name="nuclear-norm",
-    why="ONNX export of operator linalg.matrix_norm, ord==nuc",
-    reason="nuc|linalg_svd",
-    tries=_wide,
-    sizes=_SIZES,
-    beside=("norms-by-singular-values",),
+@op("norm", "linalg.norm", name="nuclear-norm", why="ONNX export of operator linalg.matrix_norm, ord==nuc",
+    reason="nuc|linalg_svd", tries=_wide, sizes=_SIZES, beside=("norms-by-singular-values",),
     case=lambda x: (torch.norm(x[0], "nuc"), torch.linalg.norm(x[0], "nuc"), torch.norm(x, "nuc", dim=(1, 2))),
-)
+    )  # fmt: skip
 def nuclear_norm(input: Tensor, p: Any = "fro", dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
     """The sum of the singular values."""
     if p != "nuc":
@@ -162,17 +140,9 @@ def _pseudo(a: Tensor) -> tuple[Tensor, ...]:
     return *inverses, *ranks, torch.linalg.matrix_rank(symmetric * 0.1, hermitian=True, rtol=0.01)
 
 
-@op(
-    "pinv",
-    "matrix_rank",
-    "pinverse",
-    name="pseudoinverse",
+@op("pinv", "matrix_rank", "pinverse", name="pseudoinverse",
     why=missing("aten::linalg_pinv", "aten::pinverse", "aten::linalg_matrix_rank"),
-    reason="pinv|matrix_rank|linalg_svd|linalg_eigh",
-    tries=_wide,
-    sizes=_SIZES,
-    case=_pseudo,
-)
+    reason="pinv|matrix_rank|linalg_svd|linalg_eigh", tries=_wide, sizes=_SIZES, case=_pseudo)  # fmt: skip
 def pseudoinverse(
     original: Callable[..., Tensor],
     input: Tensor,
@@ -209,14 +179,9 @@ _TERMS = 18  # of Taylor's series, of a matrix whose norm is at most 1
 _MOST_HALVED = 1024.0
 
 
-@op(
-    "matrix_exp",
-    name="matrix-exponential",
-    why=missing("aten::linalg_matrix_exp", "aten::matrix_exp"),
-    sizes=(5, 9, 2),
-    tries=lambda n: torch.randn(2, n, n) * torch.tensor([0.1, 4.0])[:, None, None],
-    case=lambda x: (torch.linalg.matrix_exp(x), x.matrix_exp()),
-)
+@op("matrix_exp", name="matrix-exponential", why=missing("aten::linalg_matrix_exp", "aten::matrix_exp"),
+    sizes=(5, 9, 2), tries=lambda n: torch.randn(2, n, n) * torch.tensor([0.1, 4.0])[:, None, None],
+    case=lambda x: (torch.linalg.matrix_exp(x), x.matrix_exp()))  # fmt: skip
 def matrix_exp(A: Tensor) -> Tensor:
     """The series of the matrix halved until its norm is at most 1, squared as often."""
     wide = A.to(torch.float64)

@@ -76,7 +76,9 @@ class _RecordingMode(TorchFunctionMode):
             # The mode is off inside its own method; the plain steps are to be recorded too.
             with self:
                 return PLAIN[function](*args, **kwargs)
-        result = function(*args, **kwargs)
+        # A while loop in this body gives its state, as it was: run here, it would be in the graph a second time.
+        state = args[2 : 2 + args[1]] if function is _called else ()
+        result = tuple(one.clone() for one in state) if state else function(*args, **kwargs)
         self.calls.append(TorchCall(function, args, kwargs, result, is_mutation(function, kwargs)))
         return result
 
@@ -223,7 +225,7 @@ def _traced_while(
     lines = [f"go = bool(ask({operands}))", "while go:", f"    r = step({operands})"]
     lines += [*_unpacked(names), f"    go = bool(ask({operands}))", f"return ({', '.join(names)},)"]
     example = [*state, *outside]
-    return _compiled([*names, *extra], lines, {"ask": (ask, example), "step": (step, example)})(*example)
+    return _compiled([*names, *extra], lines, {"ask": (ask, example), "step": (step, example)}, len(state))(*example)
 
 
 def _names(prefix: str, count: int) -> list[str]:
@@ -235,21 +237,27 @@ def _unpacked(names: Iterable[str]) -> list[str]:
 
 
 def _compiled(
-    names: list[str], lines: list[str], functions: Mapping[str, tuple[TracedBody, list[torch.Tensor]]]
+    names: list[str],
+    lines: list[str],
+    functions: Mapping[str, tuple[TracedBody, list[torch.Tensor]]],
+    count: int = 0,
 ) -> Loop:
-    """A TorchScript function with the body `lines`; it is kept alive as long as the model is patched."""
+    """A TorchScript function with the body `lines`; it is kept alive as long as the model is patched.
+
+    count: how many operands its results have the shapes and dtypes of.
+    """
     # Compiling traces the body, which is no part of the trace that runs now.
     with tracing_paused():
         function: Loop = compiled_function(f"onnxpatch_loop_{next(_numbers)}", names, lines, dict(functions))
     capture = latest()
     (_alive if capture is None else capture.report.compiled).append(function)
-    return functools.partial(_called, function)
+    return functools.partial(_called, function, count)
 
 
-def _called(loop: Loop, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _called(loop: Loop, count: int, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """loop(*operands), which a body that is being recorded sees as one call: a loop in a loop."""
     if has_torch_function(operands):
-        return handle_torch_function(_called, operands, loop, *operands)
+        return handle_torch_function(_called, operands, loop, count, *operands)
     return loop(*operands)
 
 
