@@ -163,8 +163,9 @@ class PathExplorer:
         # A known `while` on data is answered by its loop, which decides how many rounds run: no paths fork there.
         if site in self._while_sites and condition is None:
             return self.path.another_round(predicate, site)
-        # Rounds that took different paths would not be one body.
-        self.path.refuse_branch(site)
+        in_round = self.path.in_round(self.recorder.maker(predicate), site)
+        if in_round is not None:
+            return in_round
         answer = self._answer(predicate, site, condition)
         self.path.decided_at.append(len(self.recorder.calls))
         # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.

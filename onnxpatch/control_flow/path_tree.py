@@ -148,10 +148,15 @@ class Path:
         self.close(loop)
         return False
 
-    def refuse_branch(self, site: Site) -> None:
-        """Raise the refusal of a branch on data inside the running loop, where one runs."""
-        if self.running is not None:
+    def in_round(self, asked: TorchCall | None, site: Site) -> bool | None:
+        """The answer to `if i == 0` of the running loop's own number; None where no loop runs.
+
+        Another branch inside a loop is refused: rounds that took different paths would not be one body.
+        """
+        answer = None if self.running is None else self.running.in_round(asked)
+        if self.running is not None and answer is None:
             raise self.running.refusal(f"line {site.line} branches inside it")
+        return answer
 
     def refuse_error(self, error: Exception) -> None:
         """Raise the refusal of a loop that is left by an error which the model did not raise on purpose."""

@@ -104,7 +104,8 @@ def _range(capture: Capture, function: Function, *bounds: object) -> object:
     # `range(n)[i]` asks for one number, and is no loop; nor is a range of one round, which a patch answers.
     if not dynamic or subscripting() or one_step(bounds):
         return NotImplemented
-    return Rows(capture, capture.execute(torch.arange, bounds, {"dtype": torch.int64}), counts=True)
+    first = 0 if len(bounds) == 1 else bounds[0] if len(bounds) == 2 and type(bounds[0]) is int else None
+    return Rows(capture, capture.execute(torch.arange, bounds, {"dtype": torch.int64}), counts=True, first=first)
 
 
 def _enumerate(capture: Capture, function: Function, values: object, start: int = 0) -> object:

@@ -1,4 +1,4 @@
-"""Work that an `if` saves, or a table that it keeps: experts without a token, buffers that grow on the root."""
+"""Work that an `if` saves, or a table that it keeps: experts without a token, buffers that grow, first rounds."""
 
 from __future__ import annotations
 
@@ -83,12 +83,29 @@ class Grown(nn.Module):
         return self.mask[:n, :n] @ x + self.table[middle - n + 1 : middle + n].sum(0)
 
 
+class Steps(nn.Module):
+    """Loops whose first round does something else, as their number says."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        state, outs = torch.zeros(4), []
+        for i in range(x.shape[0]):
+            state = x[i] if i == 0 else state * 0.5 + x[i]
+            if i > 0:
+                state = state.tanh()
+            outs.append(state)
+        for i, row in enumerate(x):
+            state = state + (row if i < 1 else row * 0.3 * i)
+        return torch.stack(outs) + state
+
+
 @pytest.mark.parametrize("exporter", [pytest.param("dynamo", marks=pytest.mark.slow), "trace"])
-@pytest.mark.parametrize("made", [Experts, Grown])
+@pytest.mark.parametrize("made", [Experts, Grown, Steps])
 def test_the_work_is_in_the_graph(made: type[nn.Module], exporter: str, tmp_path: Path) -> None:
     model, path = made().eval(), tmp_path / "m.onnx"
     rows = torch.randn(6, 4)
-    onnxpatch.export(model, (rows,), path, dynamic_shapes=({0: "n"},), exporter=exporter, attempts="asked")
+    onnxpatch.export(
+        model, (rows,), path, dynamic_shapes=({0: "n"},), exporter=exporter, attempts="asked", branches=made is Steps
+    )
     session = onnxpatch.Session(path)
     for x in (torch.arange(4.0)[None], torch.randn(2, 4), -rows.abs(), torch.randn(23, 4)):
         torch.testing.assert_close(session(x), model(x), rtol=1e-4, atol=1e-5)

@@ -13,8 +13,8 @@ The loop becomes a Scan (rows) or a Loop (`while`) where all of this is true; el
 - each round starts from the same Python state (`round_state.py`), so that the next one would do the same again;
 - the code takes every row (`rows.py`): `zip` with a shorter list would end the loop early;
 - `len()` and slices are not taken of a list that grows (`round_state.py`);
-- no bool is decided inside, what is carried keeps its dtype and, in a Scan, its shape, and updates in place are of
-  tensors made in this forward (`answers.py`);
+- no bool is decided inside but `if i == 0` of the round's number, what is carried keeps its dtype and, in a Scan, its
+  shape, and updates in place are of tensors made in this forward (`answers.py`);
 - with four rounds in place of three, the code after the loop does the same.
 The first round may differ from the others, as where a state is None before it: then it stands before the loop.
 A loop of no rounds leaves what was there before it. State outside the model's code and objects (files, clocks, Python's
@@ -27,6 +27,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import operator
 import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -44,6 +45,7 @@ from onnxpatch.errors import BranchError
 from onnxpatch.messages.user_code import is_user_frame
 
 _COMMUTE = (torch.Tensor.add, torch.Tensor.mul, torch.Tensor.__add__, torch.Tensor.__radd__, torch.Tensor.__mul__)
+_ORDERS = ("eq", "ne", "lt", "le", "gt", "ge")
 _OTHER_NUMBER = "a Python number differs between its rounds"
 _OTHER_ROLE = "a round uses something other than its row and the results of the round before"
 
@@ -51,8 +53,9 @@ _OTHER_ROLE = "a round uses something other than its row and the results of the 
 class Loop(RecordedLoop):
     """One loop in the user's code, while its first rounds run and are compared."""
 
-    def __init__(self, capture: Recording, rows: torch.Tensor | None) -> None:
+    def __init__(self, capture: Recording, rows: torch.Tensor | None, first: int | None = None) -> None:
         super().__init__(capture, rows)
+        self._first = first
         self._round_start: int | None = None
         self._initial_numbers: dict[Place, float] = {}  # Python numbers that were there before the loop, as `total = 0`
         self._states = RoundStates(self.refusal)
@@ -88,6 +91,19 @@ class Loop(RecordedLoop):
             grown = self._states.follow(frame, model, len(self.rounds), lambda tensor: self.places.get(id(tensor)))
         if (name := sliced_list(frame, grown)) is not None:
             raise self.refusal(f"a slice takes a part of {name}, a list that grows with every round")
+
+    def in_round(self, asked: TorchCall | None) -> bool | None:
+        """The answer to `i == 0`, or `i > 0`, of the round's own number, which is the same from the second round on.
+
+        None for other questions. asked: the call that compares.
+        """
+        if self._first is None or asked is None or len(asked.args) != 2 or asked.args[0] is not self.rows_taken[-1]:
+            return None
+        name, other = str(getattr(asked.function, "__name__", "")).strip("_"), asked.args[1]
+        if name not in _ORDERS or type(other) is not int:
+            return None
+        later = other - self._first - (name in ("ge", "lt"))
+        return bool(getattr(operator, name)(self._first + len(self.rounds), other)) if later <= 0 else None
 
     # ---- after the last round
 

@@ -35,21 +35,23 @@ _STOPS_EARLY = "zip, map or another iterator takes its rows, and may stop before
 class Rows:
     """What `for row in x` iterates over. rows: [n, ...]. counts: they are the numbers of a range, ints in eager.
 
-    start: what the numbers of `for i, row in enumerate(x, start)` begin at; None without numbers.
+    start: what the numbers of `for i, row in enumerate(x, start)` begin at; None without numbers. first: the first
+    number of a range that goes up by 1, where it is known.
     """
 
-    def __init__(self, capture: Capture, rows: torch.Tensor, counts: bool = False, start: int | None = None) -> None:
-        self._capture, self._rows, self._counts, self._start = capture, rows, counts, start
+    def __init__(self, capture: Capture, rows: torch.Tensor, counts: bool = False, start: int | None = None,
+                 first: int | None = None) -> None:  # fmt: skip
+        self._capture, self._rows, self._counts, self._start, self._first = capture, rows, counts, start, first
 
     def __iter__(self) -> Iterator[object]:
         if self._start is None:
-            return _few_rows(self._capture, self._rows, self._counts, _Taker())
+            return _few_rows(self._capture, self._rows, self._counts, _Taker(), self._first)
         numbers = self._capture.execute(torch.arange, (self._rows.shape[0],), {"dtype": torch.int64})
-        return self._numbered(_few_rows(self._capture, numbers, True, _Taker()), self._start)
+        return self._numbered(_few_rows(self._capture, numbers, True, _Taker(), 0), self._start)
 
     def _numbered(self, numbers: Iterator[torch.Tensor], start: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for number in numbers:
-            index = number + start
+            index = number + start if start else number
             # In eager it is an int: as a key or as text it is refused.
             self._capture.counters.add(id(index))
             yield index, self._rows[number]
@@ -58,10 +60,12 @@ class Rows:
         return Rows(self._capture, self._capture.execute(torch.flip, (self._rows, (0,))), self._counts)
 
 
-def _few_rows(capture: Capture, rows: torch.Tensor, counts: bool, taker: _Taker) -> Iterator[torch.Tensor]:
+def _few_rows(
+    capture: Capture, rows: torch.Tensor, counts: bool, taker: _Taker, first: int | None
+) -> Iterator[torch.Tensor]:
     """As many rows as are needed to see what the loop does; the loop is compared when they are used up."""
     explorer = capture.explorers[-1]
-    loop = Loop(capture, rows)
+    loop = Loop(capture, rows, first)
     explorer.path.open(loop)
     for _ in range(explorer.rounds):
         if not taker.takes_all():
