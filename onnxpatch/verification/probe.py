@@ -276,7 +276,7 @@ def fitted(example: torch.Tensor, shape: Sequence[int], generator: torch.Generat
     """As `tiled`, with ints below the smallest new size: indices and lengths must fit a smaller tensor."""
     out = tiled(example, shape, generator)
     changed = [size for size, old in zip(shape, example.shape, strict=True) if size != old]
-    if changed and not out.is_floating_point() and out.dtype != torch.bool:
+    if changed and not (out.is_floating_point() or out.is_complex()) and out.dtype != torch.bool:
         out = out.clamp(max=max(0, min(changed) - 1))
     return out
 

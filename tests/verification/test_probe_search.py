@@ -13,7 +13,7 @@ from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.oracle import Oracle
-from onnxpatch.verification.probe import Budget, Probe
+from onnxpatch.verification.probe import Budget, Probe, fitted
 from onnxpatch.verification.reference import Reference
 from tests.verified_models import DataBranch, NativeSize, Shrinks
 
@@ -187,3 +187,8 @@ def test_whole_numbers_and_flags_are_varied_without_any_branch() -> None:
     assert any((p.values[0] < 0).any() for p in probes)
     probes, _ = found(Call(last), (torch.rand(2, 5), mask.bool()), None)
     assert any(not p.values[1].any() for p in probes)
+
+
+def test_a_complex_input_is_cut_to_another_size() -> None:
+    given = torch.complex(torch.rand(2, 5), torch.rand(2, 5))
+    assert torch.equal(fitted(given, (2, 3), torch.Generator()), given[:, :3])
