@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import traceback
 
 import pytest
 import torch
@@ -175,9 +176,9 @@ def in_a_child(call):
     if child == 0:
         try:
             told = f"{call()}"
-        except BaseException as error:
-            told = f"{type(error).__name__}: {error}"
-        os.write(writing, told.encode()[:2000])
+        except BaseException:
+            told = traceback.format_exc()
+        os.write(writing, told.encode()[-4000:])
         os._exit(0)
     os.close(writing)
     with open(reading) as told:
