@@ -8,14 +8,17 @@
   and no memory is counted.
 - `torch._C._autograd._unsafe_set_version_counter` sets the count of writes by which autograd refuses a backward through
   a tensor that was written to, after a write that was undone. If it moves, the count stays as it is.
+- `torch._higher_order_ops.utils._hop_compile_and_call` is how torch's scan, cond and while_loop call what they compile.
+  They need what Dynamo makes of a result. If it moves, scans of several states are refused.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -29,6 +32,7 @@ from onnxpatch._torch.kernel_checks import (
     sized_by_data,
 )
 from onnxpatch._torch.relied_on import gone_class
+from onnxpatch.process import undone
 
 try:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -239,3 +243,19 @@ def count_writes(tensor: torch.Tensor, count: int) -> None:
     """Set the count of writes into `tensor`, and into the views that share it, where torch allows it."""
     with contextlib.suppress(AttributeError, TypeError, RuntimeError):
         torch._C._autograd._unsafe_set_version_counter((tensor,), (count,))
+
+
+@contextlib.contextmanager
+def run_in_eager() -> Iterator[None]:
+    """A context in which what torch.compile made runs as it was written; torch's scan and its kin run as ever."""
+    utils: Any = sys.modules.get("torch._higher_order_ops.utils")
+    call = getattr(utils, "_hop_compile_and_call", None)
+
+    def put_back() -> None:
+        if call is not None:
+            utils._hop_compile_and_call = call
+
+    with torch.compiler.set_stance("force_eager"), undone(put_back):
+        if call is not None:
+            utils._hop_compile_and_call = torch.compiler.set_stance("default")(call)
+        yield

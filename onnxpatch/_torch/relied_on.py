@@ -153,6 +153,9 @@ RELIED_ON = (
     ),
     _Api("torch._dynamo.config.error_on_nested_fx_trace", "script_tracing", _COMPILED),
     _Api("torch._C._autograd._unsafe_set_version_counter", "dispatch_modes", _COUNTED),
+    _Api(
+        "torch._higher_order_ops.utils._hop_compile_and_call", "dispatch_modes", "scans of several states are refused"
+    ),
     _Api("torch.utils.flop_counter.flop_registry", "dispatch_modes", "products count by the elements of their results"),
     _Api(f"{_EXPORTER}._decomp.get_onnx_implemented_overloads", "operator_tables", _TABLES),
     _Api(f"{_EXPORTER}._decomp.create_onnx_friendly_decomposition_table", "operator_tables", _TABLES),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch import pytree
-from onnxpatch._torch.dispatch_modes import CountedRun
+from onnxpatch._torch.dispatch_modes import CountedRun, run_in_eager
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.decisions.sides_taken import SidesTaken, Taken
 from onnxpatch.decisions.watched_run import watched_run
@@ -284,7 +284,7 @@ class Eager:
         return (None, run.stopped) if run.stopped else (raw, error)
 
 
-_EAGER = Shared(lambda: torch.compiler.set_stance("force_eager"))  # an option of the process
+_EAGER = Shared(run_in_eager)  # an option of the process
 
 
 def _uncompiled() -> AbstractContextManager[None]:

@@ -29,6 +29,13 @@ def scan(x):
     return scan(lambda carry, row: (carry + row, carry * row), torch.zeros(3), x, dim=0)[1]
 
 
+def scan_of_two(x):
+    from torch._higher_order_ops.scan import scan
+
+    (last, most), outs = scan(lambda c, row: ((c[0] + row, c[1] * row), {"y": c[0] * 2}), (x[0] * 0, x[0] / 2), x)
+    return last + most + outs["y"]
+
+
 def vmap(x):
     return torch.vmap(lambda row: row.softmax(0) * row.max())(x)
 
@@ -74,7 +81,8 @@ class BranchBeside(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("function", "branches"), [(cond, False), (while_loop, True), (scan, False), pytest.param(cond, True, marks=SLOW)]
+    ("function", "branches"),
+    [(cond, False), (while_loop, True), (scan_of_two, False), pytest.param(cond, True, marks=SLOW)],
 )
 def test_export_compares_them_too(function, branches):
     """In eager they are compiled by torch: what counts the arithmetic of a model must not be in their way."""
