@@ -215,19 +215,21 @@ def passing_for(original: type) -> type:
 
 def _substitute_type(original: type, lookup: Lookup) -> type:
     """A substitute for a type, such as `int`."""
+    # An export inside of a forward, or in a process forked from one, finds another export's substitute.
+    written: type = vars(original).get("__wrapped__", original)
 
-    class Substitute(passing_for(original)):  # type: ignore[misc]
+    class Substitute(passing_for(written)):  # type: ignore[misc]
         def __call__(cls, *args: object, **kwargs: object) -> Any:
             found = lookup(original, args, kwargs)
             return original(*args, **kwargs) if found is NotImplemented else found
 
         def __getattribute__(cls, name: str) -> Any:
             # int.from_bytes is taken from the original: inherited, it would pass its result to __call__.
-            return type.__getattribute__(cls if name.startswith("__") else original, name)
+            return type.__getattribute__(cls if name.startswith("__") else written, name)
 
         def __instancecheck__(cls, instance: object) -> bool:
-            return isinstance(instance, original) or (original is int and _is_size(instance))
+            return isinstance(instance, written) or (written is int and _is_size(instance))
 
     # A subclass where possible, so that `class Size(int)` in the user's module still works. range allows none.
-    bases = (original,) if original.__flags__ & _MAY_BE_BASE else ()
-    return Substitute(original.__name__, bases, {"__module__": original.__module__})
+    bases = (written,) if written.__flags__ & _MAY_BE_BASE else ()
+    return Substitute(written.__name__, bases, {"__module__": written.__module__, "__wrapped__": written})

@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -215,6 +216,18 @@ def test_an_export_in_a_fork_inside_patched_is_right():
     model = Layer(3).eval()
     with onnxpatch.patched(model):
         assert in_a_child(lambda: onnxpatch.export(model, (torch.randn(3, 8),), exporter="trace").ok) == "True"
+
+
+def test_numpys_numbers_are_patched_inside_of_a_forward_that_is_exported():
+    class Nested(Layer):
+        def forward(self, x):
+            if onnxpatch.exporting():
+                with onnxpatch.patched(Layer(3).eval()):
+                    assert isinstance(np.float32(2), np.float32) and np.float64(3) == 3
+            return super().forward(x) * float(np.float32(x.shape[0]))
+
+    report = onnxpatch.export(Nested(3).eval(), (torch.randn(3, 8),), dynamic_shapes=SHAPES, exporter="trace")
+    assert report.ok and len(report.attempts) == 1
 
 
 @pytest.mark.parametrize("exporter", ["trace", "dynamo"])
