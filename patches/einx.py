@@ -55,6 +55,16 @@ class _Distances(_CallsEinx):
         return apart, added, einx.less("j, i -> i j", places, mask.sum(1)), streams
 
 
+class _Taken(_CallsEinx):
+    """Rows of a table by their places, of one table and of one for each batch."""
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        einx: Any = importlib.import_module("einx")
+        places = mask.long().cumsum(1) - 1
+        codes = einx.get_at("[c] d, b ... -> b ... d", x[0], places)
+        return codes, einx.get_at("b [c] d, b n -> b d n", x, places), einx.get_at("b n [d], b n -> n b", x, places % 6)
+
+
 def _rows() -> list[tuple[Tensor, Tensor]]:
     return [(torch.randn(b, n, 6), torch.rand(b, n) > 0.4) for b, n in ((2, 5), (3, 9), (1, 2))]
 
@@ -64,7 +74,7 @@ def _proof(build: type[torch.nn.Module]) -> Proof:
         build,
         _rows,
         fails=("dynamo", "trace"),
-        reason="cannot be reshaped|static shape",
+        reason="cannot be reshaped|static shape|broadcast",
         unchanged=lambda: computing(lambda x, mask: torch.where(mask[..., None], x, 0.0)),
     )
 
@@ -104,6 +114,38 @@ def elementwise(original: Callable[..., Tensor], description: str, *tensors: obj
     if len(aligned) != 2:
         return NotImplemented
     return _flattened(PAIRED[original.__name__](*aligned), groups)
+
+
+@patch(
+    "einx.get_at",
+    name="einx-get-at",
+    why=_WHY,
+    link=_LINK,
+    when=When(requires=("einx",), exporters=("dynamo", "trace")),
+    proof=_proof(_Taken),
+)
+def taken(original: Callable[..., Tensor], description: str, table: Tensor, *indices: Any) -> Tensor:
+    """Handles one axis in brackets, and its indices in one tensor. einx keeps the others."""
+    inputs, _, output = description.partition("->")
+    source, _, places = inputs.partition(",")
+    bracketed = re.findall(r"\[(\w+)\]", source)
+    if len(indices) != 1 or len(bracketed) != 1 or "[" in places + output:
+        return NotImplemented
+    axes, given = _axes(re.sub(r"[\[\]]", "", source), table), _axes(places, indices[0])
+    if axes is None or given is None:
+        return NotImplemented
+    kept = [axis for axis in axes if axis not in (*given, *bracketed)]
+    wanted = _result(output, sum(axis.startswith("...") for axis in given))
+    if wanted is None or sorted(wanted) != sorted((*given, *kept)) or "1" in wanted:
+        return NotImplemented
+    shared = [axis for axis in axes if axis in given]
+    ordered = table.permute([axes.index(axis) for axis in (*shared, *bracketed, *kept)])
+    # Places in the rows of all shared axes together, as einx counts them.
+    place, step = indices[0], ordered.shape[len(shared)]
+    for k, axis in reversed([*enumerate(shared)]):
+        behind = [1] * (len(given) - given.index(axis) - 1)
+        place, step = place + (torch.arange(ordered.shape[k]) * step).reshape(-1, *behind), step * ordered.shape[k]
+    return ordered.flatten(0, len(shared))[place].permute([(*given, *kept).index(axis) for axis in wanted])
 
 
 def _composed(description: str) -> tuple[str, list[tuple[int, int]]]:

@@ -36,6 +36,7 @@ from onnxpatch.inputs.opened_objects import closed, has_caches, has_objects, ope
 from onnxpatch.onnxfile import output_structure
 from onnxpatch.onnxfile.output_structure import Path, at, constant_node, container, label, name_hint, parts
 from onnxpatch.onnxfile.tree import Tree
+from onnxpatch.patching.mixins import watched_functions
 from onnxpatch.patching.swap import UndoLog
 from onnxpatch.process import undone
 
@@ -179,7 +180,9 @@ def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) 
     call = _OpenedCall(*inputs.rebuild_opened(inputs.values()))
     # What the model returns is not known before it runs: its configuration says what it may.
     odd_output = _may_return_caches(model) or (layout is not None and not layout.nested)
-    plain = not (inputs.has_objects or inputs.keywords or odd_output)
+    # Patches compute with both parts of a complex number; exporters take them for a last axis of 2.
+    pairs = "complex-numbers" in watched_functions(model) and any(map(_is_complex, inputs.values()))
+    plain = not (inputs.has_objects or inputs.keywords or odd_output or pairs)
     # Scripted code is compiled: a mixin in front of its class would not run.
     if isinstance(model, torch.jit.ScriptModule) or plain:
         yield call
@@ -187,7 +190,25 @@ def opened_call(model: Any, inputs: Inputs, layout: OutputLayout | None = None) 
     log = UndoLog()
     with undone(log.undo):
         log.specialise(model, _mixin(inputs, _by_name(signature(model), inputs), layout))
+        if pairs:
+            call = _OpenedCall(*pytree.tree_map(_as_real, (call.args, call.kwargs)))
         yield call
+
+
+def _is_complex(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _as_real(value: Any) -> object:
+    return torch.view_as_real(value.resolve_conj()) if _is_complex(value) else value
+
+
+def _as_complex(example: object, value: object) -> object:
+    """An argument in which what is complex in the example is complex, too."""
+    (wanted, spec), given = pytree.tree_flatten(example), pytree.tree_leaves(value)
+    pairs = zip(wanted, given, strict=True)
+    made = [torch.view_as_complex(one) if _is_complex(like) and not _is_complex(one) else one for like, one in pairs]
+    return pytree.tree_unflatten(made, spec)
 
 
 def _may_return_caches(model: torch.nn.Module) -> bool:
@@ -216,11 +237,14 @@ def _closed(
     inputs: Inputs, shown: inspect.Signature | None, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The call with objects built again. Arguments go by name: the TorchScript exporter passes them by position."""
-    if not inputs.has_objects:
+    pairs = [name for name, given in inputs.arguments.items() if any(map(_is_complex, pytree.tree_leaves(given)))]
+    if not inputs.has_objects and not pairs:
         return args, kwargs
     if shown is None:
         return inputs.closed(args, kwargs)
     bound = shown.bind(*args, **kwargs)
+    for name in pairs:
+        bound.arguments[name] = _as_complex(inputs.arguments[name], bound.arguments[name])
     all_given = {**inputs.given_arguments, **inputs.given.kwargs}
     for name, given in all_given.items():
         if has_objects(given) and name in bound.arguments:

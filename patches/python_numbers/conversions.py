@@ -254,7 +254,8 @@ def size_as_text(original: Callable[..., str], value: Tensor, **options: object)
 
 def _trimmed(x: Tensor, reference: object) -> Tensor:
     """The first rows, as many as another tensor has, or as a number says."""
-    return x[:, : reference.size(1)] if isinstance(reference, Tensor) else x[:, :reference]
+    many = torch.is_tensor(reference) or isinstance(reference, Tensor)
+    return x[:, : reference.size(1) if many else reference]  # type: ignore[attr-defined]
 
 
 def _trims(x: Tensor) -> Tensor:
@@ -264,6 +265,7 @@ def _trims(x: Tensor) -> Tensor:
 
 @op(
     "builtins.isinstance",
+    "torch.is_tensor",
     name="types-of-sizes",
     why="Dimension specified as 1 but tensor has no dimensions: `isinstance(length, torch.Tensor)` is true of a size "
     "while the trace exporter runs, and the code takes it for a tensor",
@@ -275,9 +277,9 @@ def _trims(x: Tensor) -> Tensor:
     case=_trims,
     unchanged=lambda x: x * 2 if isinstance(x, Tensor) else x,
 )
-def types_of_sizes(original: Callable[..., bool], value: object, classes: object) -> bool:
+def types_of_sizes(original: Callable[..., bool], value: object, classes: object = Tensor) -> bool:
     """Answers as for an int, where a whole number of sizes is compared with torch.Tensor."""
-    if not isinstance(value, Tensor) or value.dim() or value.dtype != torch.int64:
+    if type(value) is not Tensor or value.dim() or value.dtype != torch.int64:
         return NotImplemented
     asked = _flat(classes)
     if Tensor not in asked or not symbolic(value):

@@ -107,6 +107,9 @@ def complex_call(function: Any, *args: Any, **kwargs: Any) -> object:
     args, kwargs = (*args, *map(kwargs.get, operands)), {k: v for k, v in kwargs.items() if k not in operands}
     if name in OPERATIONS:
         return OPERATIONS[name](*args, **kwargs)
+    if name.endswith("_") and name[:-1] in OPERATIONS and isinstance(args[0], Pair):  # mul_ writes what mul computes
+        args[0][...] = OPERATIONS[name[:-1]](*args, **kwargs)
+        return args[0]
     if name in PROPERTIES:
         return PROPERTIES[name](Pair.of(args[0]))
     if name in ("real", "imag"):

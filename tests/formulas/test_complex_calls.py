@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -26,3 +28,24 @@ def test_operands_by_name(exporter: str) -> None:
         file = export(model, (torch.rand(4, 3) + 0.1,), exporter, shapes)
     for x in (torch.rand(7, 3) + 0.1, -torch.rand(1, 3)):
         assert wrong(run(file, (x,)), model(x), 1e-4) is None
+
+
+class Given(torch.nn.Module):
+    """A complex input, whose sizes are asked for, and writes into what was computed with it."""
+
+    def forward(self, z: torch.Tensor, mask: dict[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        made = z.view(-1, z.size(-1)) + 1
+        made[:, 1:].mul_(z[:, 1:])
+        return made.div_(z.abs().add_(1)).abs(), mask["m"].imag * z.shape[0]
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_complex_inputs_and_writes(exporter: str, tmp_path: Path) -> None:
+    def calls(n: int) -> tuple[object, ...]:
+        return torch.randn(n, 3, dtype=torch.complex64), {"m": torch.randn(n, dtype=torch.complex64)}
+
+    model, file, shapes = Given(), tmp_path / "m.onnx", ({0: "n"}, {"m": {0: "n"}})
+    onnxpatch.export(model, calls(4), file, dynamic_shapes=shapes, exporter=exporter, check=False)
+    for n in (7, 1):
+        given = calls(n)
+        torch.testing.assert_close(onnxpatch.Session(file)(*given), model(*given))
