@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import exporting, missing, op, untraced
+from onnxpatch import missing, op, untraced
 from onnxpatch.formulas.symbolic import decided_by_data, example_of, static_number, symbolic
 from onnxpatch.patching.proof import matrices
 
@@ -82,6 +82,7 @@ def _overlapping(x: Tensor) -> Tensor:
     tries=lambda batch, length: torch.randn(length, batch, 6),
     sizes=((2, 8), (3, 12), (1, 4)),
     case=_overlapping,
+    beside=("strides-from-sizes",),
 )
 def as_strided(input: Tensor, size: Sequence[Any], stride: Sequence[Any], storage_offset: Any = None) -> Tensor:
     """(*size): the element at [i, j, ...] is `i * stride[0] + j * stride[1] + ...` places behind the first.
@@ -93,35 +94,13 @@ def as_strided(input: Tensor, size: Sequence[Any], stride: Sequence[Any], storag
     order = sorted(range(input.dim()), key=lambda axis: (-own[axis], axis))
     if storage_offset is not None or not _dense([(own[axis], _example(input.shape[axis])) for axis in order]):
         return NotImplemented
-    steps = _from_sizes(input, order, own, stride) if exporting() == "trace" else list(stride)
-    if steps is None:
-        return NotImplemented
     # The storage itself is not in the graph; its elements are, in this order.
     elements = input.permute(order).reshape(-1)
     places: Tensor | int = 0
-    for axis, (count, step) in enumerate(zip(size, steps, strict=True)):
+    for axis, (count, step) in enumerate(zip(size, stride, strict=True)):
         along = torch.arange(count, device=input.device) * step
-        places = places + along.reshape([-1] + [1] * (len(steps) - axis - 1))
+        places = places + along.reshape([-1] + [1] * (len(stride) - axis - 1))
     return elements[places]
-
-
-def _from_sizes(input: Tensor, order: Sequence[int], own: Sequence[int], stride: Sequence[object]) -> list[Any] | None:
-    """Under trace a stride is a number of the example: each as a multiple of one of the input's, made of its sizes."""
-    products: dict[int, Any] = {}
-    product: Any = 1
-    for axis in reversed(order):
-        products[axis] = product
-        product = product * input.shape[axis]
-    found = []
-    for position, step in enumerate(map(_example, stride)):
-        # Its own axis first; else the axis with the largest step of which it is a multiple.
-        axes = [axis for axis in order if own[axis] <= step and step % own[axis] == 0]
-        if position < len(own) and own[position] == step:
-            axes = [position]
-        if not axes:
-            return None
-        found.append(products[axes[0]] * (step // own[axes[0]]))
-    return found
 
 
 def _dense(axes: Sequence[tuple[int, int]]) -> bool:
@@ -136,9 +115,9 @@ def _dense(axes: Sequence[tuple[int, int]]) -> bool:
 
 
 def _framed(x: Tensor) -> tuple[Tensor, Tensor]:
-    """julius' `unfold`: frames of a padded signal by its own strides; and a stride as a number."""
-    strides = list(x.stride())
-    frames = x.as_strided([*x.shape[:-1], x.shape[-1] // 2, 2], [*strides[:-1], 2 * strides[-1], strides[-1]])
+    """julius' `unfold`: frames of a padded signal by its own strides and one of its size; a stride as a number."""
+    strides, step = list(x.stride()), x.shape[-1] // 4
+    frames = x.as_strided([*x.shape[:-1], 3, 2], [*strides[:-1], step * strides[-1], strides[-1]])
     return frames, x * x.transpose(0, 2).stride(2)
 
 
