@@ -19,7 +19,8 @@ from typing import Any, Literal
 import torch
 
 from onnxpatch._torch.cond import by_data
-from onnxpatch._torch.function_modes import tracing_paused
+from onnxpatch._torch.function_modes import tracing_paused, unseen
+from onnxpatch.process import undone
 
 # What a value traced by torch.jit.trace was computed from is read from the TorchScript graph under construction
 # (`torch._C._get_value_trace`). Where that is gone, every tensor counts as data: patches that ask are inactive then.
@@ -28,10 +29,17 @@ _SIZE_NODES = ("aten::size", "prim::Constant", "aten::sym_size", "aten::numel", 
 
 def traced_value(tensor: torch.Tensor) -> Any | None:
     """The value of the TorchScript graph that `tensor` is; None where nothing is traced."""
-    get: Callable[[torch.Tensor], Any] | None = getattr(torch._C, "_get_value_trace", None)
+    get: Callable[[torch.Tensor], Any] = getattr(torch._C, "_get_value_trace", lambda tensor: None)
     try:
-        return get(tensor) if get is not None else None
-    except RuntimeError:  # a parameter of another model, which the trace cannot take in as a constant
+        if not isinstance(tensor, torch.nn.Parameter):
+            return get(tensor)
+        # One that the trace does not have, as in a branch, becomes a constant that nothing uses. With a gradient, torch
+        # refuses it with an error that prints it; what this takes is traced, too, and ends the process.
+        with unseen():
+            given = tensor.requires_grad
+            with undone(lambda: tensor.requires_grad_(given)):
+                return get(tensor.requires_grad_(False))
+    except RuntimeError:  # a tensor with a gradient that the trace cannot take in as a constant
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from onnxpatch._torch import traced_sizes
+from onnxpatch._torch.symbolic_sizes import traced_value
 from onnxpatch._torch.traced_sizes import fixed_number, static_sizes_known
 
 
@@ -58,3 +59,17 @@ def test_what_does_not_stand_there_is_not_guessed():
     ran = []
     assert asked(forward, torch.ones(2, 12), ran=ran) == [None, None, None, 3]
     assert "aten::reshape" in ran
+
+
+def test_a_weight_that_the_trace_does_not_have_is_a_constant() -> None:
+    """torch's error for it prints the weight, under the trace: the third one ended the process."""
+    weights = [torch.nn.Parameter(torch.ones(shape)) for shape in [(1,), (3, 4), (16, 3, 4, 4)]]
+    kinds: list[str] = []
+
+    def branch(x: torch.Tensor) -> torch.Tensor:
+        kinds.extend(value.node().kind() for weight in weights if (value := traced_value(weight)) is not None)
+        return x * 2
+
+    torch.jit.trace(branch, (torch.ones(3),), check_trace=False)
+    assert kinds == ["prim::Constant"] * 3
+    assert all(weight.requires_grad for weight in weights)
