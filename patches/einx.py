@@ -144,7 +144,8 @@ def taken(original: Callable[..., Tensor], description: str, table: Tensor, *ind
     place, step = indices[0], ordered.shape[len(shared)]
     for k, axis in reversed([*enumerate(shared)]):
         behind = [1] * (len(given) - given.index(axis) - 1)
-        place, step = place + (torch.arange(ordered.shape[k]) * step).reshape(-1, *behind), step * ordered.shape[k]
+        start = torch.arange(ordered.shape[k], device=table.device) * step
+        place, step = place + start.reshape(-1, *behind), step * ordered.shape[k]
     return ordered.flatten(0, len(shared))[place].permute([(*given, *kept).index(axis) for axis in wanted])
 
 

@@ -159,6 +159,7 @@ def _reaches_or_declines(patch, path, function):
                     reached += 1
                     inspect.signature(patch.stand_in).bind(*[key][: patch.takes_original], *call[0], **call[1])
         starred = next((p for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
-        for count in (1, 2, 3) if starred is not None and not usual else ():
-            reached += _reached(patch, key, (_dummy(starred),) * count, {}) is not None
+        for count in (1, 2, 3) if starred is not None else ():
+            named = [_dummy(p) for p in usual if p.kind is not p.KEYWORD_ONLY]
+            reached += _reached(patch, key, (*named, *(_dummy(starred),) * count), {}) is not None
     assert reached or not signatures.signatures(key), f"no call of {path} reaches {patch.name}"
