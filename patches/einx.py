@@ -26,6 +26,7 @@ PAIRED: dict[str, Callable[..., Tensor]] = {
 
 _WHY = "The input tensor cannot be reshaped to the requested shape: einx compiles a call for the sizes of the example"
 _LINK = "https://einx.readthedocs.io/"
+_WHEN = When(requires=("einx",), exporters=("dynamo", "trace"))
 
 
 class _CallsEinx(torch.nn.Module):
@@ -84,7 +85,7 @@ def _proof(build: type[torch.nn.Module]) -> Proof:
     name="einx-where",
     why=_WHY,
     link=_LINK,
-    when=When(requires=("einx",), exporters=("dynamo", "trace")),
+    when=_WHEN,
     proof=_proof(_Masked),
 )
 def where_by_pattern(original: Callable[..., Tensor], description: str, mask: object, x: object, y: object) -> Tensor:
@@ -99,7 +100,7 @@ def where_by_pattern(original: Callable[..., Tensor], description: str, mask: ob
     name="einx-elementwise",
     why=_WHY,
     link=_LINK,
-    when=When(requires=("einx",), exporters=("dynamo", "trace")),
+    when=_WHEN,
     proof=_proof(_Distances),
 )
 def elementwise(original: Callable[..., Tensor], description: str, *tensors: object) -> Tensor:
@@ -121,7 +122,7 @@ def elementwise(original: Callable[..., Tensor], description: str, *tensors: obj
     name="einx-get-at",
     why=_WHY,
     link=_LINK,
-    when=When(requires=("einx",), exporters=("dynamo", "trace")),
+    when=_WHEN,
     proof=_proof(_Taken),
 )
 def taken(original: Callable[..., Tensor], description: str, table: Tensor, *indices: Any) -> Tensor:
