@@ -28,9 +28,7 @@ def export_command(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE.onnx", help="The file to write.", show_default=str(_FILE))
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", rich_help_panel="File", help="The file to write.")
-    ] = None,
+    output: Annotated[Path | None, options.option("File", "-o --output FILE", help="The file to write.")] = None,
     inputs: options.InputOpt = [],  # noqa: B006  for an option that may be given several times
     dynamic: options.DynamicOpt = [],  # noqa: B006
     input_names: options.InputNamesOpt = None,
@@ -81,18 +79,18 @@ def export_command(
         loaded = load(target)
         call = example(loaded, inputs, dynamic, pixels, input_names)
         arguments = {**vars(call), "exporter": exporter, "opset_version": opset, "tolerance": tolerance}
-        arguments |= {
-            "image_size": pixels,
-            "only": options.names(only),
-            "exclude": options.names(exclude),
-            "branches": branches,
-        }
+        arguments |= {"only": options.names(only), "exclude": options.names(exclude), "branches": branches}
         outputs = options.listed(output_names) or call.output_names
         arguments |= {"operators": operators, "output_names": outputs, "sizes": options.sizes(more_sizes)}
         arguments |= {"data": [call_from_file(loaded.model, one) for one in data]}
         arguments |= {"providers": options.listed(providers), "runtime": options.listed(runtime)}
         arguments |= {"attempts": attempts, "prefer": prefer, "bounds": allowed, "check": check}
-        arguments |= {"max_probes": max_probes, "max_seconds": max_seconds, "max_memory": max_memory}
+        arguments |= {
+            "image_size": pixels,
+            "max_probes": max_probes,
+            "max_seconds": max_seconds,
+            "max_memory": max_memory,
+        }
         with show.progress("export") as progress:
             report, refusal = _export(loaded.model, file, {**arguments, "progress": False if quiet else progress})
         # A refusal is printed once: as a result where a program reads it, else as the error below.

@@ -31,24 +31,14 @@ def doctor_command(
     proposals: Annotated[bool, typer.Option(rich_help_panel="Result", help="Try what could help.")] = True,
     budget: Annotated[
         float,
-        typer.Option(
-            "--max-seconds",
-            "--budget",
-            min=1,
-            metavar="SECONDS",
-            help="After it, no export is started.",
-            rich_help_panel="Compare",
-        ),
+        options.option("Compare", "--max-seconds --budget SECONDS", help="After it, no export is started.", min=1),
     ] = 180.0,
     patches: options.PatchesOpt = [],  # noqa: B006
     json: options.JsonOpt = False,
     markdown: options.MarkdownOpt = False,
     html: options.HtmlOpt = None,
     write_patch: Annotated[
-        Path | None,
-        typer.Option(
-            "--write-patch", metavar="FILE.py", rich_help_panel="Result", help="Draft a patch where none cures it."
-        ),
+        Path | None, options.option("Result", "--write-patch FILE.py", help="Draft a patch where none cures it.")
     ] = None,
     quiet: options.QuietOpt = False,
     verbose: options.VerboseOpt = 0,

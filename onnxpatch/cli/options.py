@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,157 +65,89 @@ _INPUT, _FILE, _PATCHES, _FAILS, _COMPARE, _RESULT = (
     "Input", "File", "Patches", "Where it fails", "Compare", "Result",
 )  # fmt: skip
 
+
+def option(group: str | None, typed: str, help: str, **more: Any) -> Any:
+    """An option of a command. typed: `-o --output FILE`, its names and what stands for its value."""
+    words = typed.split()
+    names = [word for word in words if word[0] == "-"]
+    value = words[-1] if len(words) > len(names) else None
+    return typer.Option(*names, metavar=value, rich_help_panel=group, help=help, **more)
+
+
 TargetArg = Annotated[str, typer.Argument(metavar="TARGET", help="script.py:factory, or package.module:factory.")]
 InputOpt = Annotated[
     list[str],
-    typer.Option(
-        "--input", "-i", metavar="NAME=...", rich_help_panel=_INPUT,
+    option(
+        _INPUT,
+        "--input -i NAME=...",
         help="x=float32[2,3,H,W]: letters may change, H=224 is the example's. Or x=FILE.npz:key; a .npz for all.",
     ),
-]  # fmt: skip
+]
 DynamicOpt = Annotated[
-    list[str],
-    typer.Option(metavar="X=[B,_,H]", rich_help_panel=_INPUT, help="Axes that may change, for inputs from files."),
+    list[str], option(_INPUT, "--dynamic X=[B,_,H]", help="Axes that may change, for inputs from files.")
 ]
-InputNamesOpt = Annotated[
-    str | None,
-    typer.Option("--input-names", metavar="A,B", rich_help_panel=_INPUT, help="Names of the file's inputs, in order."),
-]
-OutputNamesOpt = Annotated[
-    str | None,
-    typer.Option("--output-names", metavar="A,B", rich_help_panel=_FILE, help="Names of the outputs, in order."),
-]
-DataOpt = Annotated[
-    list[Path],
-    typer.Option("--data", metavar="FILE.npz", rich_help_panel=_COMPARE, help="Compare at these inputs as well."),
-]
-SizesOpt = Annotated[
-    list[str],
-    typer.Option("--sizes", metavar="H=32,64", rich_help_panel=_COMPARE, help="Compare at these sizes as well."),
-]
+InputNamesOpt = Annotated[str | None, option(_INPUT, "--input-names A,B", help="Names of the file's inputs, in order.")]
+OutputNamesOpt = Annotated[str | None, option(_FILE, "--output-names A,B", help="Names of the outputs, in order.")]
+DataOpt = Annotated[list[Path], option(_COMPARE, "--data FILE.npz", help="Compare at these inputs as well.")]
+SizesOpt = Annotated[list[str], option(_COMPARE, "--sizes H=32,64", help="Compare at these sizes as well.")]
 ExporterOpt = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", rich_help_panel=_FILE, help="dynamo, trace or script.", show_default="dynamo"),
+    str | None, option(_FILE, "--exporter NAME", help="dynamo, trace or script.", show_default="dynamo")
 ]
-AnyExporterOpt = Annotated[
-    str | None, typer.Option("--exporter", metavar="NAME", help="Only patches for this exporter.")
-]
+AnyExporterOpt = Annotated[str | None, option(None, "--exporter NAME", help="Only patches for this exporter.")]
 AutoExporterOpt = Annotated[
-    str | None,
-    typer.Option(
-        "--exporter", metavar="NAME", rich_help_panel=_FILE, show_default="dynamo",
-        help="dynamo, trace, script, or auto.",
-    ),
-]  # fmt: skip
-AttemptsOpt = Annotated[
-    str, typer.Option(rich_help_panel=_FAILS, help="auto: try other ways; asked: one attempt.", metavar="auto|asked")
+    str | None, option(_FILE, "--exporter NAME", help="dynamo, trace, script, or auto.", show_default="dynamo")
 ]
-PreferOpt = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", rich_help_panel=_FAILS, help="latency or size: the best of all right files."),
-]
-OpsetOpt = Annotated[int, typer.Option(min=7, metavar="N", rich_help_panel=_FILE, help="ONNX opset of the file.")]
-OperatorsOpt = Annotated[str, typer.Option(metavar="NAME", rich_help_panel=_FILE, help="Or onnxruntime: its own too.")]
-AnyOpsetOpt = Annotated[int | None, typer.Option("--opset", min=7, metavar="N", help="Only patches for this opset.")]
+AttemptsOpt = Annotated[str, option(_FAILS, "--attempts auto|asked", help="auto: try other ways; asked: one attempt.")]
+PreferOpt = Annotated[str | None, option(_FAILS, "--prefer NAME", help="latency or size: the best of all right files.")]
+OpsetOpt = Annotated[int, option(_FILE, "--opset N", help="ONNX opset of the file.", min=7)]
+OperatorsOpt = Annotated[str, option(_FILE, "--operators NAME", help="Or onnxruntime: its own too.")]
+AnyOpsetOpt = Annotated[int | None, option(None, "--opset N", help="Only patches for this opset.", min=7)]
 ImageSizeOpt = Annotated[
-    str | None,
-    typer.Option(
-        "--image-size", metavar="H[xW]", rich_help_panel=_INPUT, help="Position tables as constants of this size."
-    ),
+    str | None, option(_INPUT, "--image-size H[xW]", help="Position tables as constants of this size.")
 ]
 OnlyOpt = Annotated[
     list[str],
-    typer.Option(
-        metavar="NAME", rich_help_panel=_PATCHES, autocompletion=patch_names,
-        help="Only these patches, or only in these modules.",
-    ),
-]  # fmt: skip
+    option(_PATCHES, "--only NAME", help="Only these patches, or only in these modules.", autocompletion=patch_names),
+]
 ExcludeOpt = Annotated[
-    list[str],
-    typer.Option(
-        metavar="NAME", rich_help_panel=_PATCHES, autocompletion=patch_names, help="Not these patches or modules."
-    ),
+    list[str], option(_PATCHES, "--exclude NAME", help="Not these patches or modules.", autocompletion=patch_names)
 ]
-PatchesOpt = Annotated[
-    list[str],
-    typer.Option(
-        "--patches", metavar="MODULE", rich_help_panel=_PATCHES, help="Your own: package.module or script.py."
-    ),
-]
-BranchesOpt = Annotated[
-    bool, typer.Option("--branches", rich_help_panel=_FAILS, help="Export both sides of an `if` on tensor values.")
-]
-ToleranceOpt = Annotated[
-    float, typer.Option(metavar="X", rich_help_panel=_COMPARE, help="Largest relative difference.")
-]
+PatchesOpt = Annotated[list[str], option(_PATCHES, "--patches MODULE", help="Your own: package.module or script.py.")]
+BranchesOpt = Annotated[bool, option(_FAILS, "--branches", help="Export both sides of an `if` on tensor values.")]
+ToleranceOpt = Annotated[float, option(_COMPARE, "--tolerance X", help="Largest relative difference.")]
 CompareOpt = Annotated[
     str | None,
-    typer.Option(
-        "--compare", metavar="NAME[=X]", rich_help_panel=_COMPARE, show_default="each value",
-        help="Quantized: top1, cosine or relative.",
-    ),
-]  # fmt: skip
-ProbesOpt = Annotated[
-    int, typer.Option("--max-probes", min=1, metavar="N", rich_help_panel=_COMPARE, help="Inputs to compare at.")
+    option(_COMPARE, "--compare NAME[=X]", help="Quantized: top1, cosine or relative.", show_default="each value"),
 ]
+ProbesOpt = Annotated[int, option(_COMPARE, "--max-probes N", help="Inputs to compare at.", min=1)]
 RuntimeOpt = Annotated[
     str | None,
-    typer.Option(
-        metavar="A,B", rich_help_panel=_COMPARE, show_default="onnxruntime", help="Also openvino, tensorrt, reference."
-    ),
+    option(_COMPARE, "--runtime A,B", help="Also openvino, tensorrt, reference.", show_default="onnxruntime"),
 ]
 ProvidersOpt = Annotated[
-    str | None,
-    typer.Option(
-        "--providers", metavar="A,B", rich_help_panel=_COMPARE, help="onnxruntime's execution providers.",
-        show_default="CPU",
-    ),
-]  # fmt: skip
+    str | None, option(_COMPARE, "--providers A,B", help="onnxruntime's execution providers.", show_default="CPU")
+]
 MaxSecondsOpt = Annotated[
     float | None,
-    typer.Option(
-        "--max-seconds", metavar="SECONDS", rich_help_panel=_COMPARE, help="How long the whole may take.",
-        show_default="no limit",
-    ),
-]  # fmt: skip
+    option(_COMPARE, "--max-seconds SECONDS", help="How long the whole may take.", show_default="no limit"),
+]
 MaxMemoryOpt = Annotated[
-    str | None,
-    typer.Option(
-        "--max-memory", metavar="BYTES", rich_help_panel=_COMPARE, show_default="0.5 to 2 GB",
-        help="Of one run of the model.",
-    ),
-]  # fmt: skip
+    str | None, option(_COMPARE, "--max-memory BYTES", help="Of one run of the model.", show_default="0.5 to 2 GB")
+]
 BoundsOpt = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", rich_help_panel=_FAILS, help="narrow: a file right at some sizes; never: none."),
+    str | None, option(_FAILS, "--bounds NAME", help="narrow: a file right at some sizes; never: none.")
 ]
-StrictOpt = Annotated[bool, typer.Option("--strict", rich_help_panel=_FAILS, help="The same as --bounds never.")]
-JsonOpt = Annotated[bool, typer.Option("--json", rich_help_panel=_RESULT, help="The result as JSON, on stdout.")]
-MarkdownOpt = Annotated[
-    bool, typer.Option("--markdown", rich_help_panel=_RESULT, help="The result as Markdown, for an issue.")
-]
-HtmlOpt = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", rich_help_panel=_RESULT, help="A page with all results and the graph."),
-]
-RequireOpt = Annotated[
-    str,
-    typer.Option(
-        "--require", metavar="NAME", rich_help_panel=_COMPARE,
-        help="covered: 1 also where a side never ran.",
-    ),
-]  # fmt: skip
-QuietOpt = Annotated[
-    bool, typer.Option("--quiet", "-q", rich_help_panel=_RESULT, help="Nothing where it is right, else one line.")
-]
+StrictOpt = Annotated[bool, option(_FAILS, "--strict", help="The same as --bounds never.")]
+JsonOpt = Annotated[bool, option(_RESULT, "--json", help="The result as JSON, on stdout.")]
+MarkdownOpt = Annotated[bool, option(_RESULT, "--markdown", help="The result as Markdown, for an issue.")]
+HtmlOpt = Annotated[Path | None, option(_RESULT, "--html FILE", help="A page with all results and the graph.")]
+RequireOpt = Annotated[str, option(_COMPARE, "--require NAME", help="covered: 1 also where a side never ran.")]
+QuietOpt = Annotated[bool, option(_RESULT, "--quiet -q", help="Nothing where it is right, else one line.")]
 VerboseOpt = Annotated[
     int,
-    typer.Option(
-        "--verbose", "-v", count=True, show_default=False, rich_help_panel=_RESULT,
-        help="Every comparison; -vv: what torch prints.",
-    ),
-]  # fmt: skip
-DebugOpt = Annotated[bool, typer.Option("--debug", rich_help_panel=_RESULT, help="Show tracebacks.")]
+    option(_RESULT, "--verbose -v", help="Every comparison; -vv: what torch prints.", count=True, show_default=False),
+]
+DebugOpt = Annotated[bool, option(_RESULT, "--debug", help="Show tracebacks.")]
 
 _SIZE = re.compile(r"(\d+)(?:[x,](\d+))?")
 
