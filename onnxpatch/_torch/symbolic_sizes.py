@@ -57,23 +57,29 @@ def traced_from_sizes(tensor: torch.Tensor, limit: int = 200) -> bool:
     node = _traced_node(tensor)
     if node is None or node.kind() == "prim::Constant":
         return False
-    pending, sized = list(node.outputs())[:1], False
-    seen: set[int] = set()
+    kinds = _kinds_above(next(node.outputs()), set(), limit)
+    return kinds is not None and "aten::size" in kinds
+
+
+def _kinds_above(value: Any, known: set[int], limit: int) -> set[str] | None:
+    """The kinds of the nodes that a value of the trace's graph is computed by, up to sizes, constants and the values
+    `known`; None where there are too many, or something else is among them: an input, or what is made of nothing."""
+    pending, kinds, seen = [value], set[str](), {*known}
     while pending and limit:
         value = pending.pop()
-        # Floor division reads its operands several times: without this the limit would be used up by one of them.
+        # A value may be reached many ways: without this the limit would be used up by one of them.
         if value.unique() in seen:
             continue
         seen.add(value.unique())
         limit -= 1
         kind, inputs = value.node().kind(), list(value.node().inputs())
-        sized = sized or kind == "aten::size"
+        kinds.add(kind)
         if kind in _SIZE_NODES:
             continue
         if not inputs and kind != "prim::ListConstruct":
-            return False  # a graph input, or something made of nothing (rand)
+            return None
         pending += inputs
-    return sized and not pending
+    return None if pending else kinds
 
 
 def static_number(tensor: torch.Tensor) -> int | float | bool | None:
@@ -111,19 +117,7 @@ def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: in
     if not torch.jit.is_tracing() or _traced_node(tensor) is None:  # type: ignore[attr-defined]
         return False
     known = {value.unique() for source in sources if (value := traced_value(source)) is not None}
-    pending: list[Any] = [traced_value(tensor)]
-    seen: set[int] = set()
-    while pending and limit:
-        value, limit = pending.pop(), limit - 1
-        kind, inputs = value.node().kind(), list(value.node().inputs())
-        if value.unique() in known or kind in _SIZE_NODES or value.unique() in seen:
-            continue
-        if not inputs and kind != "prim::ListConstruct":
-            return False
-        # A value may be reached many ways: without this the limit would be used up by one of them.
-        seen.add(value.unique())
-        pending += inputs
-    return not pending
+    return _kinds_above(traced_value(tensor), known, limit) is not None
 
 
 # A SymFloat's sympy expression (`.node.expr`) is simplified and made a SymInt again (`ShapeEnv.create_symintnode`).

@@ -91,40 +91,24 @@ class Pair:
     def __iter__(self) -> Any:
         return map(Pair, self.real, self.imag)
 
-    def __add__(self, other: object) -> Pair:
-        return _answers.call(torch.add, self, other)
-
-    def __sub__(self, other: object) -> Pair:
-        return _answers.call(torch.sub, self, other)
-
-    def __rsub__(self, other: object) -> Pair:
-        return _answers.call(torch.sub, other, self)
-
-    def __mul__(self, other: object) -> Pair:
-        return _answers.call(torch.mul, self, other)
-
-    def __truediv__(self, other: object) -> Pair:
-        return _answers.call(torch.div, self, other)
-
-    def __rtruediv__(self, other: object) -> Pair:
-        return _answers.call(torch.div, other, self)
-
-    def __matmul__(self, other: object) -> Pair:
-        return _answers.call(torch.matmul, self, other)
-
-    def __rmatmul__(self, other: object) -> Pair:
-        return _answers.call(torch.matmul, other, self)
-
-    def __pow__(self, exponent: object) -> Pair:
-        return _answers.call(torch.pow, self, exponent)
-
     def __neg__(self) -> Pair:
         return Pair(-self.real, -self.imag)
 
-    def __abs__(self) -> torch.Tensor:
-        return _answers.call(torch.abs, self)
 
-    __radd__, __rmul__ = __add__, __mul__
+def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
+    """The method that asks for `function` of its operands; reflected: the Pair is the second one."""
+    return lambda self, *other: _answers.call(function, *((*other, self) if reflected else (self, *other)))
+
+
+_OPERATORS: dict[str, Any] = {
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "truediv": torch.div, "matmul": torch.matmul,
+    "pow": torch.pow, "abs": torch.abs,
+}  # fmt: skip
+for _name, _function in _OPERATORS.items():
+    setattr(Pair, f"__{_name}__", _operator(_function))
+    if _name not in ("pow", "abs"):
+        # Of a sum or a product the Pair may be the first operand in any case.
+        setattr(Pair, f"__r{_name}__", _operator(_function, reflected=_name not in ("add", "mul")))
 
 
 def _stored(value: torch.Tensor) -> Pair:

@@ -5,7 +5,7 @@ For the layer a plan is nested tuples of ints: it has no dict of plans and no pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -143,40 +143,46 @@ def rearrange_axes(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()
     # Only names differ: no node at all.
     if plan.inputs == plan.outputs:
         return x
-    lengths, tensors = separate(given)
 
-    def in_torch(x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
-        sizes = plan.lengths(x.shape, together(lengths, tensors))
-        x = split_axes(x, plan, sizes)
-        x = permute_axes(x, [plan.split.index(axis) for axis in plan.order])
-        return merge_axes(x, plan, sizes)
-
-    def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
-        layout = Layout(writer, x, plan, together(lengths, values))
+    def in_onnx(layout: Layout) -> None:
         layout.filled = filled
         reorder_axes(layout, plan.outputs)
+
+    order = [plan.split.index(axis) for axis in plan.order]
+    return run_plan(x, plan, given, lambda x, sizes: permute_axes(x, order), in_onnx)
+
+
+def run_plan(
+    x: torch.Tensor,
+    plan: AxisPlan,
+    given: Sequence[object],
+    in_torch: Callable[[torch.Tensor, list[Any]], torch.Tensor],
+    in_onnx: Callable[[Layout], object],
+) -> torch.Tensor:
+    """The output of a plan. given: the lengths that the pattern leaves to the caller.
+
+    in_torch: from one dimension for each axis of the input, and the sizes of all axes, to one for each of the output.
+    in_onnx: writes the nodes of the same.
+    """
+    # Under trace, sizes are tensors and inputs of the recipe.
+    tensors = [length for length in given if isinstance(length, torch.Tensor)]
+
+    def lengths(values: Sequence[object]) -> list[Any]:
+        rest = iter(values)
+        return [next(rest) if isinstance(length, torch.Tensor) else length for length in given]
+
+    def eager(x: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
+        sizes = plan.lengths(x.shape, lengths(values))
+        if any(len(group) != 1 for group in plan.inputs):
+            x = x.reshape([sizes[axis] for axis in plan.split])
+        return merge_axes(in_torch(x, sizes), plan, sizes)
+
+    def nodes(writer: Writer, x: Value, *values: Value) -> Value:
+        layout = Layout(writer, x, plan, lengths(values))
+        in_onnx(layout)
         return layout.value
 
-    return run((in_torch, in_onnx), x, *tensors)
-
-
-def separate(given: Sequence[object]) -> tuple[list[Any], list[torch.Tensor]]:
-    """(lengths with None for tensors, these tensors): under trace, sizes are tensors and inputs of the recipe."""
-    lengths = [None if isinstance(length, torch.Tensor) else length for length in given]
-    return lengths, [length for length in given if isinstance(length, torch.Tensor)]
-
-
-def together(lengths: Sequence[object], tensors: Sequence[object]) -> list[Any]:
-    """The reverse of `separate`."""
-    rest = iter(tensors)
-    return [next(rest) if length is None else length for length in lengths]
-
-
-def split_axes(x: torch.Tensor, plan: AxisPlan, sizes: Sequence[Any]) -> torch.Tensor:
-    """Reshape to one dimension for each axis of the input."""
-    if all(len(group) == 1 for group in plan.inputs):
-        return x
-    return x.reshape([sizes[axis] for axis in plan.split])
+    return run((eager, nodes), x, *tensors)
 
 
 def permute_axes(x: torch.Tensor, places: Sequence[int]) -> torch.Tensor:

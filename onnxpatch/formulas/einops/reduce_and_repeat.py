@@ -14,9 +14,9 @@ import torch
 from onnxpatch.formulas.einops.axes import AxisPlan, Group, refuse
 from onnxpatch.formulas.einops.graph_sizes import ONE
 from onnxpatch.formulas.einops.layout import Layout, scattered
-from onnxpatch.formulas.einops.rearrange import merge_axes, permute_axes, separate, split_axes, together
+from onnxpatch.formulas.einops.rearrange import permute_axes, run_plan
 from onnxpatch.formulas.einops.reorder_axes import reorder_axes
-from onnxpatch.formulas.nodes import Value, Writer, as_ints, run
+from onnxpatch.formulas.nodes import Value, as_ints
 
 REDUCTIONS = ("min", "max", "sum", "mean", "prod", "any", "all")
 _NODES = {
@@ -40,26 +40,21 @@ def reduce_axes(x: torch.Tensor, plan: AxisPlan, reduction: str, given: Sequence
     given: the lengths that the plan's pattern leaves to the caller.
     Raises RuntimeError for the mean of integers, as torch does.
     """
-    lengths, tensors = separate(given)
+    if reduction == "mean" and plan.reduced and not (x.is_floating_point() or x.is_complex()):
+        # The recipe would write a ReduceMean of integers, which eager refuses.
+        x.mean()  # raises
 
-    def in_torch(x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
-        sizes = plan.lengths(x.shape, together(lengths, tensors))
-        x = split_axes(x, plan, sizes)
+    def in_torch(x: torch.Tensor, sizes: object) -> torch.Tensor:
         x = reduce_dims(x, reduction, [place for place, axis in enumerate(plan.split) if axis in plan.reduced])
         kept = [axis for axis in plan.split if axis not in plan.reduced]
-        return merge_axes(permute_axes(x, [kept.index(axis) for axis in plan.order]), plan, sizes)
+        return permute_axes(x, [kept.index(axis) for axis in plan.order])
 
-    def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
-        layout = Layout(writer, x, plan, together(lengths, values))
+    def in_onnx(layout: Layout) -> None:
         if plan.reduced and not _pool(layout, plan, reduction):
             _reduce(layout, plan, reduction)
         reorder_axes(layout, plan.outputs)
-        return layout.value
 
-    if reduction == "mean" and plan.reduced and not x.is_floating_point():
-        # The recipe would write a ReduceMean of integers, which eager refuses.
-        return in_torch(x, *tensors)  # raises
-    return run((in_torch, in_onnx), x, *tensors)
+    return run_plan(x, plan, given, in_torch, in_onnx)
 
 
 def reduced_by(module: Any, x: torch.Tensor) -> torch.Tensor:
@@ -177,21 +172,17 @@ def repeat_axes(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -
 
     given: the lengths that the plan's pattern leaves to the caller.
     """
-    lengths, tensors = separate(given)
-    kept = tuple(axis for axis in plan.order if axis not in plan.added)
 
-    def in_torch(x: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
-        sizes = plan.lengths(x.shape, together(lengths, tensors))
-        x = permute_axes(split_axes(x, plan, sizes), [plan.split.index(axis) for axis in kept])
+    def in_torch(x: torch.Tensor, sizes: list[Any]) -> torch.Tensor:
+        x = permute_axes(x, [plan.split.index(axis) for axis in plan.order if axis not in plan.added])
         for place, axis in enumerate(plan.order):
             x = x.unsqueeze(place) if axis in plan.added else x
         # torch's peephole pass fails at an expand that changes nothing.
         if any(not isinstance(sizes[axis], int) or sizes[axis] != 1 for axis in plan.added):
             x = x.expand([sizes[axis] if axis in plan.added else -1 for axis in plan.order])
-        return merge_axes(x, plan, sizes)
+        return x
 
-    def in_onnx(writer: Writer, x: Value, *values: Value) -> Value:
-        layout = Layout(writer, x, plan, together(lengths, values))
+    def in_onnx(layout: Layout) -> None:
         bare = [tuple(axis for axis in group if axis not in plan.added) for group in plan.outputs]
         # Repeated once: axes of length 1 are put in, and nothing is copied.
         if layout.size(plan.added) == ONE:
@@ -199,9 +190,8 @@ def repeat_axes(x: torch.Tensor, plan: AxisPlan, given: Sequence[object] = ()) -
             layout.reshape(plan.outputs)
         else:
             _repeat(layout, plan, bare)
-        return layout.value
 
-    return run((in_torch, in_onnx), x, *tensors)
+    return run_plan(x, plan, given, in_torch, in_onnx)
 
 
 def _repeat(layout: Layout, plan: AxisPlan, bare: list[Group]) -> None:
