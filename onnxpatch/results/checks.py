@@ -61,7 +61,7 @@ class Checked:
         "B=3" and "size". sizes: of the dynamic dimensions. outputs: one each; () where nothing ran.
     status: "right"; "wrong"; "refused" (the file does not run, eager does); "unsteady" (no verdict: eager's own output
         moves as far when its inputs move by one rounding).
-    error: why the file did not run. node: where.
+    error: why the file did not run, or has no verdict; if it is right, under which reading of eager it is. node: where.
     """
 
     stage: str

@@ -176,9 +176,12 @@ def _right(report: Outcome) -> list[str]:
 
 
 def _undecided(report: Outcome) -> list[str]:
-    """Why most comparisons have no verdict, where most have none."""
-    said = [check.error for check in report.checks if check.status == "unsteady"]
-    return [f"most comparisons have no verdict: {said[0]}"] if 2 * len(said) > len(report.checks) else []
+    """Why most comparisons have no verdict, or are right with equal values in another order, where most are."""
+    for status, words in (("unsteady", "have no verdict"), ("right", "are right with equal values in another order")):
+        said = [check.error for check in report.checks if check.status == status and check.error]
+        if 2 * len(said) > len(report.checks):
+            return [f"most comparisons {words}: {said[0]}"]
+    return []
 
 
 def _way(report: Outcome) -> list[str]:

@@ -240,7 +240,7 @@ def excused(check: Checked, found: Sequence[object], probe: Probe, eager: Eager,
     orders = [answer.outputs for answer in _other_orders(probe, eager) if answer.outputs is not None]
     for again in (compare_all(names, outputs, found, tolerance) for outputs in orders):
         if all(one.ok for one in again):
-            return replace(check, outputs=tuple(again), status="right")
+            return replace(check, outputs=tuple(again), status="right", error=_TIED)
     unmoved = set(wrong)
     for reason, moved in _movable(wrong, names, found, probe, eager, orders, tolerance):
         unmoved -= moved

@@ -59,6 +59,8 @@ def test_why_most_comparisons_have_no_verdict_is_said():
     assert "note: most comparisons have no verdict: equal values have no order" in str(one)
     with pytest.raises(onnxpatch.VerificationError, match="no comparison has a verdict: equal values have no order"):
         replace(one, checks=[tied]).raise_unless_right()
+    right = "note: most comparisons are right with equal values in another order: equal values have no order"
+    assert right in str(replace(one, checks=[replace(tied, status="right")]))
 
 
 def test_what_patching_returns_is_short():
