@@ -53,8 +53,10 @@ class RestoreError(OnnxpatchError):
 class BranchError(RefusedError):
     """Python code that depends on tensor values and cannot be exported. The text says where, and what to write instead.
 
-    From `export` it comes as the `__cause__` of an ExportError.
+    From `export` it comes as the `__cause__` of an ExportError. what: the text without place and remedy.
     """
+
+    what: str = ""
 
 
 class InputError(OnnxpatchError):

@@ -15,7 +15,7 @@ from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.diagnosis.lines import constructs as kinds
 from onnxpatch.diagnosis.lines.exporter_lines import operator_named
 from onnxpatch.diagnosis.lines.find_cause import construct_of_error
-from onnxpatch.errors import OnnxpatchError, RefusedError, VerificationError, error_chain
+from onnxpatch.errors import BranchError, OnnxpatchError, RefusedError, VerificationError, error_chain
 from onnxpatch.exporters.exported import place_of, reason, root_of, translated
 from onnxpatch.messages.user_code import frames_of, is_user_frame
 from onnxpatch.onnxfile.limits import TimeLimit
@@ -84,8 +84,10 @@ def _of_refusal(
 ) -> Failure:
     root, patch = root_of(error.__cause__ or error), _stand_in_of(error, planned)
     module, line = place_of(error, model)
+    # A line has room for few words, and the place stands behind them.
+    what = f"BranchError: {root.what}" if isinstance(root, BranchError) and root.what else ""
     failure = Failure(
-        attempt, "refused", reason(error.__cause__ or error)[:_LONGEST], _path(module),
+        attempt, "refused", (what or reason(error.__cause__ or error))[:_LONGEST], _path(module),
         _place(line or translated(error)), names, seconds=seconds,
     )  # fmt: skip
     if patch:

@@ -222,6 +222,7 @@ class Refusals:
         module = module if module is not None else self.explorers[-1].module
         path = self.path_of(module) or "(root)"
         error = BranchError(f"{path} ({type(module).__name__}), {site or here()}: {found}; {remedy}")
+        error.what = found
         # A model may catch the error and go on. The first refusal is the cause; later ones follow from it.
         self.refused = self.refused or error
         return error

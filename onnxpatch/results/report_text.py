@@ -227,7 +227,7 @@ def _attempts(report: Outcome, said: str = "") -> list[str]:
 
 
 def _advice(report: Outcome) -> str:
-    if report.draws:
+    if _draws_matter(report):
         return "make the random numbers an input of forward, or leave the drawing out of it"
     return report.advice or (report.unproven[0].remedy if report.verdict == "unproven" else "")
 
@@ -243,13 +243,19 @@ def _others(attempts: Sequence[str]) -> str:
 def _causes(report: Outcome) -> list[tuple[str, str]]:
     """(what is at fault, the user's line) of each specialized dimension and lost condition."""
     drawn = "file and model both draw random numbers, so they differ, and no comparison can tell what is right"
-    causes = [(drawn, one if ".py:" in one else "") for one in report.draws[:1]]
+    causes = [(drawn, one if ".py:" in one else "") for one in report.draws[:1] if _draws_matter(report)]
     causes += [(f"dimension {f.dimension} {f.where}{_place(f.op, f.node)}", f.source) for f in report.frozen]
     for guard in (guard for guard in report.guards if guard.harmful):
         sizes = ", ".join(f"{name}={size}" for name, size in guard.sizes.items())
         said = f"the export assumed {guard.expression}, which is not so at {sizes}, where eager works"
         causes.append((said + _place("", guard.node), guard.source))
     return causes
+
+
+def _draws_matter(report: Outcome) -> bool:
+    """Whether what is drawn explains that file and model differ: not where the file is right but at other sizes."""
+    by_size = report.right_within or (report.frozen and any(one.ok for one in report.checks))
+    return bool(report.draws) and not by_size
 
 
 def _place(op: str, node: str) -> str:

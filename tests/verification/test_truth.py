@@ -213,6 +213,33 @@ def test_a_file_that_draws_says_so() -> None:
     assert "next: make the random numbers an input of forward" in str(wrong.value)
 
 
+class Tiles(nn.Module):
+    """Tiles of a picture, as many as the example has: a loop in a loop, whose last tiles may be smaller."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = []
+        for i in range(0, x.shape[0], 2):
+            row = [x[i : i + 2, j : j + 2].softmax(0) for j in range(0, x.shape[1], 2)]
+            rows.append(torch.cat(row, 1))
+        made = torch.cat(rows)
+        return made + torch.rand_like(made) * self.scale
+
+
+@pytest.mark.exports
+def test_what_is_drawn_is_no_cause_where_the_file_is_right_at_some_sizes() -> None:
+    args, shapes = (torch.ones(4, 6),), ({0: "h", 1: "w"},)
+    with pytest.raises(onnxpatch.VerificationError) as wrong:
+        onnxpatch.export(Tiles(1e-6).eval(), args, exporter="trace", dynamic_shapes=shapes)
+    said = str(wrong.value)
+    assert "random" not in said and "right for h in 1..4" in said
+    # The place is said once, behind the words that tell what was met.
+    assert "BranchError: a loop whose number of rounds depends on the input: it runs inside another" in said
+
+
 def test_an_output_that_no_input_has_a_part_in_is_named() -> None:
     class ThroughNumpy(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
