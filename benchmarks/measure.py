@@ -24,8 +24,8 @@ from benchmarks.declared import as_printed
 from benchmarks.steady import in_order, movement
 from onnxpatch import Report
 from onnxpatch.errors import InputError
+from onnxpatch.limits import peak_of_process
 from onnxpatch.onnxfile import size_bounds
-from onnxpatch.onnxfile.limits import peak_of_process
 from onnxpatch.onnxfile.runtimes.openvino import openvino_error
 from onnxpatch.onnxfile.size_bounds import SizeBound
 

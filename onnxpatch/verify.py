@@ -17,10 +17,10 @@ from onnxpatch.inputs.dims import dynamic_dims
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.modules import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, check_surroundings, checked_path
+from onnxpatch.limits import TimeLimit, limited
 from onnxpatch.messages.text import progress_writer
 from onnxpatch.onnxfile import metadata
 from onnxpatch.onnxfile.graph import computes_in_less
-from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.mapped_weights import bytes_of
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import Graph, load_graphs

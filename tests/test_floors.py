@@ -45,7 +45,7 @@ FLOORS: dict[tuple[str, ...], int] = {
     ("inputs",): 1,
     ("onnxfile",): 1,
     ("results",): 1,
-    ("_torch", "errors", "messages", "process", "settings"): 0,
+    ("_torch", "errors", "limits", "messages", "process", "settings"): 0,
 }
 ROOMS = {name: room for room in FLOORS for name in room}
 # `from onnxpatch import ...` reaches all that a user calls: for patches, the command line, and nobody below them.

@@ -17,8 +17,8 @@ from onnxpatch.diagnosis.lines.exporter_lines import operator_named
 from onnxpatch.diagnosis.lines.find_cause import construct_of_error
 from onnxpatch.errors import BranchError, OnnxpatchError, RefusedError, VerificationError, error_chain
 from onnxpatch.exporters.exported import place_of, reason, root_of, translated
+from onnxpatch.limits import TimeLimit
 from onnxpatch.messages.user_code import frames_of, is_user_frame
-from onnxpatch.onnxfile.limits import TimeLimit
 from onnxpatch.patching.registry import Patch
 from onnxpatch.results.report import Report
 from onnxpatch.verification.reference import Reference

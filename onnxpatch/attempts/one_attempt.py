@@ -22,8 +22,8 @@ from onnxpatch.exporters.exported import Exported, refusal_text, run_exporter
 from onnxpatch.exporters.opened_call import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs.leaves import Inputs
+from onnxpatch.limits import TimeLimit, limited
 from onnxpatch.messages.user_code import told_when_late
-from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.runtime_forms import cast_what_is_refused, compute_in_float32, forget_merged_sizes

@@ -30,8 +30,8 @@ from onnxpatch.errors import InputError, RunError, error_chain
 from onnxpatch.exporters.dynamo import torch_shapes
 from onnxpatch.exporters.opened_call import opened_call
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
+from onnxpatch.limits import TimeLimit, limited
 from onnxpatch.messages.user_code import frames_of
-from onnxpatch.onnxfile.limits import TimeLimit, limited
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.process import filtered, printed, warned

@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onnxpatch.onnxfile.editing import Size, UseDef, drop_unread, edited, permutation
+from onnxpatch.onnxfile.editing import Size, UseDef, drop_unread, edited, permutation, stored
+from onnxpatch.onnxfile.graph import opset_of
 from onnxpatch.settings import Operators
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class _Addends:
         import onnx
 
         stem = f"onnxpatch_mask_{len(self._made)}"
-        zero, low = self._number(0.0), self._number(mask.added)
+        zero, low = (stored(self._proto, f"onnxpatch_number_{value}", [value]) for value in (0.0, mask.added))
         chosen = (low, zero) if mask.hidden else (zero, low)
         nodes = [onnx.helper.make_node("Where", [mask.which, *chosen], [f"{stem}_added"], f"{stem}_added")]
         sizes = self._graph.shape(mask.which)
@@ -136,14 +137,6 @@ class _Addends:
             self._proto.graph.node.insert(place, node)
         return nodes[-1].output[0]
 
-    def _number(self, value: float) -> str:
-        import onnx
-
-        name = f"onnxpatch_number_{value}"
-        if all(one.name != name for one in self._proto.graph.initializer):
-            self._proto.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, [], [value]))
-        return name
-
 
 @dataclass(frozen=True)
 class _Written:
@@ -164,7 +157,7 @@ def name_attention(file: str | os.PathLike[str], operators: Operators) -> int:
     """Change a file in place; returns how many attentions became one node."""
     changed = 0
     with edited(file) as proto:
-        opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
+        opset = opset_of(proto)
         if opset < (_SOFTMAX if operators == "onnxruntime" else OPSET):
             return 0
         graph = UseDef(proto)

@@ -125,6 +125,15 @@ def _inferred(proto: ModelProto) -> Sequence[Any]:
     return found
 
 
+def stored(proto: ModelProto, name: str, numbers: Sequence[float], dims: Sequence[int] = ()) -> str:
+    """The name of a constant of float32, which is put into the file once."""
+    import onnx
+
+    if all(one.name != name for one in proto.graph.initializer):
+        proto.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, dims, numbers))
+    return name
+
+
 def permutation(node: NodeProto) -> list[int]:
     """The order of axes of a Transpose."""
     return next((list(one.ints) for one in node.attribute if one.name == "perm"), [])

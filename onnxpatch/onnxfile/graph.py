@@ -74,6 +74,11 @@ def inner_graphs(node: NodeProto) -> Iterator[GraphProto]:
         yield from (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs)
 
 
+def opset_of(proto: ModelProto) -> int:
+    """The opset of ONNX's own operators; 0 for a file that names none."""
+    return next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
+
+
 def computes_in_less(proto: ModelProto) -> bool:
     """Whether it computes in whole numbers that stand for floats, as quantized files do, or has float16 weights."""
     floats16 = any(dtype_name(one.data_type) == "float16" for one in proto.graph.initializer)

@@ -15,7 +15,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxpatch.onnxfile.editing import UseDef, drop_unread, edited
+from onnxpatch.onnxfile.editing import UseDef, drop_unread, edited, stored
+from onnxpatch.onnxfile.graph import opset_of
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -46,8 +47,7 @@ def name_norms(file: str | os.PathLike[str]) -> int:
     """Change a file in place; returns how many normalizations were written anew."""
     changed = 0
     with edited(file) as proto:
-        opset = next((one.version for one in proto.opset_import if one.domain in ("", "ai.onnx")), 0)
-        graph = UseDef(proto)
+        opset, graph = opset_of(proto), UseDef(proto)
         # A list: nodes change their operators on the way.
         for node in list(proto.graph.node) if opset >= _LAYER else ():
             written = FOUND_BY[node.op_type](graph, node) if node.op_type in FOUND_BY else None
@@ -189,29 +189,17 @@ def _replaced(proto: ModelProto, graph: UseDef, written: _Written, opset: int) -
 
 def _ones(proto: ModelProto, graph: UseDef, written: _Written) -> str:
     """The name of a weight of ones; empty where the last size is not a number."""
-    import onnx
-
     width = next(iter(graph.shape(written.x)[-1:]), None)
-    if not isinstance(width, int):
-        return ""
-    name = f"onnxpatch_ones_{width}"
-    if all(one.name != name for one in proto.graph.initializer):
-        proto.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, [width], [1.0] * width))
-    return name
+    return stored(proto, f"onnxpatch_ones_{width}", [1.0] * width, [width]) if isinstance(width, int) else ""
 
 
 def _as_recognized(proto: ModelProto, written: _Written) -> bool:
     """x / sqrt(mean(x^2) + eps) * weight: the form of RMS normalization that onnxruntime looks for."""
-    import onnx
-
     if not written.weight or (written.square.op_type == "Pow" and written.quotient.op_type == "Div"):
         return False
     if written.square.op_type != "Pow":
-        name = "onnxpatch_two"
-        if all(one.name != name for one in proto.graph.initializer):
-            proto.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, [], [2.0]))
         written.square.op_type = "Pow"
-        written.square.input[1] = name
+        written.square.input[1] = stored(proto, "onnxpatch_two", [2.0])
     if written.quotient.op_type != "Div":
         written.quotient.op_type = "Div"
         del written.quotient.input[:]

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from onnxpatch.onnxfile.editing import edited
 from onnxpatch.onnxfile.graph import all_graphs, all_nodes, inner_graphs
 from onnxpatch.onnxfile.metadata import parse_json
-from onnxpatch.onnxfile.tree import Plain, Tree, checked_tree
+from onnxpatch.onnxfile.tree import Plain, Tree, checked_tree, nodes_of
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TypeProto
@@ -45,11 +45,7 @@ _LONGEST = 200  # characters of an object that is described, not rebuilt
 
 def output_leaves(tree: Tree) -> Iterator[Tree]:
     """The tensor nodes, in the order of the graph's outputs."""
-    if tree["kind"] == "tensor":
-        yield tree
-    items = tree.get("items", ())
-    for item in items.values() if isinstance(items, dict) else items:
-        yield from output_leaves(item)
+    return (node for node in nodes_of(tree) if node["kind"] == "tensor")
 
 
 def name_leaves(tree: Tree, names: Sequence[str] = (), used: Collection[str] = ()) -> list[str]:

@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from onnxpatch.errors import InputError, RunError
+from onnxpatch.limits import addresses_limited
 from onnxpatch.onnxfile.graph import has_text_names
-from onnxpatch.onnxfile.limits import addresses_limited
 from onnxpatch.onnxfile.mapped_weights import is_large, without_weights
 from onnxpatch.onnxfile.runtimes import onnxruntime, openvino, tensorrt
 from onnxpatch.onnxfile.runtimes.interface import (

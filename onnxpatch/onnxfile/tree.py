@@ -172,7 +172,7 @@ class Classes:
 
     def check(self, tree: Tree) -> None:
         """Raise InputError where a class of the structure is among those given, but has other fields."""
-        for node in _nodes(tree):
+        for node in nodes_of(tree):
             if "class" in node and node["kind"] in ("dataclass", "namedtuple"):
                 self.find(node)
 
@@ -208,21 +208,22 @@ def _fields_of(cls: type) -> set[str]:
     return set(getattr(cls, "_fields", ()))
 
 
-def _items(tree: Tree) -> Iterable[Tree]:
-    items = tree.get("items", ())
-    return items.values() if isinstance(items, dict) else items
-
-
 def _items_by_name(tree: Tree) -> dict[str, Tree]:
     items = tree["items"]
     assert isinstance(items, dict), "checked by tree_check"
     return items
 
 
-def _nodes(tree: Tree) -> Iterator[Tree]:
+def _items(tree: Tree) -> Iterable[Tree]:
+    items = tree.get("items", ())
+    return items.values() if isinstance(items, dict) else items
+
+
+def nodes_of(tree: Tree) -> Iterator[Tree]:
+    """A tree and all nodes below it, in the order of the graph's outputs."""
     yield tree
     for item in _items(tree):
-        yield from _nodes(item)
+        yield from nodes_of(item)
 
 
 def rebuilt(tree: Tree, values: Mapping[str, object], classes: Classes) -> object:

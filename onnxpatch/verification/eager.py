@@ -20,8 +20,8 @@ from onnxpatch.errors import InputError
 from onnxpatch.inputs.held_objects import copied_value, each_once
 from onnxpatch.inputs.leaves import Inputs, caches_loaded
 from onnxpatch.inputs.opened_objects import opened, output_names
+from onnxpatch.limits import addresses_limited, out_of_memory
 from onnxpatch.messages.user_code import said_by
-from onnxpatch.onnxfile.limits import addresses_limited, out_of_memory
 from onnxpatch.patching.forward_state import Snapshot, process_state_kept
 from onnxpatch.process import Shared
 from onnxpatch.verification.branch_recorder import Decisions, address, addresses

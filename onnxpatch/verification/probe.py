@@ -18,7 +18,7 @@ import torch
 
 from onnxpatch.decisions.sides_taken import Taken
 from onnxpatch.errors import InputError
-from onnxpatch.onnxfile.limits import checked_bytes
+from onnxpatch.limits import checked_bytes
 from onnxpatch.onnxfile.runtimes.interface import DEFAULT_SECONDS
 
 _LEAST_BYTES = 512e6  # that one run may take in any case

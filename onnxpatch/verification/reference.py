@@ -30,7 +30,7 @@ from onnxpatch.exporters.exported import remedy
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_data, check_dense
-from onnxpatch.onnxfile.limits import peak_of_process
+from onnxpatch.limits import peak_of_process
 from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.results.checks import Checked, Unproven
 from onnxpatch.verification.beyond_inputs import changes_of_a_call

@@ -72,16 +72,20 @@ def _grown(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cosines_f
     past = [value for value in past if not isinstance(value, Tensor) or value.dim() == 0]
     if not any(map(symbolic, (length, *past))):
         return None
-    table, half = module.weights, module.weights.shape[1] // 2
+    table = module.weights
     # More rows than are missing: their number would need a comparison with the table's, and unread rows do no harm.
     rows = torch.arange(length + sum(past), device=table.device) + table.shape[0]
-    frequencies = torch.exp(torch.arange(half, device=table.device).float() * -(math.log(10000) / (half - 1)))
-    angles = rows.float()[:, None] * frequencies
+    return torch.cat([table, _waves(rows.float()[:, None], table.shape[1], cosines_first).to(table.dtype)])
+
+
+def _waves(places: Tensor, width: int, cosines_first: bool = False) -> Tensor:
+    """The sines and cosines of places (..., 1), (..., width)."""
+    half = width // 2
+    frequencies = torch.exp(torch.arange(half, device=places.device).float() * -(math.log(10000) / (half - 1)))
+    angles = places * frequencies
     waves = [angles.cos(), angles.sin()] if cosines_first else [angles.sin(), angles.cos()]
     # Of an odd width the last column is zeros in the models, too.
-    if module.weights.shape[1] % 2:
-        waves.append(torch.zeros_like(angles[:, :1]))
-    return torch.cat([table, torch.cat(waves, dim=1).to(table.dtype)])
+    return torch.cat([*waves, torch.zeros_like(angles[..., :1])] if width % 2 else waves, dim=-1)
 
 
 def _proof(build: Any, shape: tuple[int, ...]) -> Proof:
@@ -157,13 +161,8 @@ class _PositionWeights:
         positions = self.make_positions(input, self.padding_idx) + before
         rows = self.weight.shape[0]
         stored = torch.nn.functional.embedding(positions.clamp(max=rows - 1), self.weight)
-        half = self.embedding_dim // 2
-        frequencies = torch.exp(torch.arange(half, device=input.device).float() * -(math.log(10000) / (half - 1)))
-        angles = positions[..., None].float() * frequencies
-        waves = [angles.sin(), angles.cos()]
-        if self.embedding_dim % 2:
-            waves.append(torch.zeros_like(angles[..., :1]))
-        made = torch.cat(waves, dim=-1).to(stored.dtype).masked_fill((positions == self.padding_idx)[..., None], 0.0)
+        made = _waves(positions[..., None].float(), self.embedding_dim).to(stored.dtype)
+        made = made.masked_fill((positions == self.padding_idx)[..., None], 0.0)
         return torch.where(as_tensor(longest, torch.int64) > rows, made, stored)
 
 

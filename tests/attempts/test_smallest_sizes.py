@@ -143,7 +143,7 @@ def test_a_first_attempt_that_expands_expressions_of_sizes_ends_and_plain_follow
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("onnxpatch.attempts.one_attempt._MOST_IN_SYMPY", 0.1)
-    monkeypatch.setattr("onnxpatch.onnxfile.limits._LOOK", 0.02)
+    monkeypatch.setattr("onnxpatch.limits._LOOK", 0.02)
     slow = slow_where(lambda request: request.patching.get("only") != ())
     slow = FunctionType(slow.__code__, {**globals(), "__name__": "sympy.core"}, closure=slow.__closure__)
     monkeypatch.setattr("onnxpatch.attempts.one_attempt.run_exporter", slow)

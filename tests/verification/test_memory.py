@@ -13,7 +13,7 @@ import onnxpatch
 from onnxpatch._torch.dispatch_modes import CountedRun
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile.limits import checked_bytes, peak_of_process
+from onnxpatch.limits import checked_bytes, peak_of_process
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from tests.layers import Computes

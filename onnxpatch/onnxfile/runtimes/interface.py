@@ -21,7 +21,7 @@ import numpy.typing as npt
 import torch
 
 from onnxpatch.errors import InputError, RunError
-from onnxpatch.onnxfile.limits import TimeLimit, limited
+from onnxpatch.limits import TimeLimit, limited
 
 if TYPE_CHECKING:
     from onnx.reference import ReferenceEvaluator

@@ -10,7 +10,7 @@ from types import FunctionType
 
 import pytest
 
-from onnxpatch.onnxfile.limits import TimeLimit, limited
+from onnxpatch.limits import TimeLimit, limited
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
@@ -34,7 +34,7 @@ def test_a_loop_is_ended_and_the_alarm_is_off_again():
 
 
 def test_time_inside_of_one_package_alone_is_counted(monkeypatch):
-    monkeypatch.setattr("onnxpatch.onnxfile.limits._LOOK", 0.02)
+    monkeypatch.setattr("onnxpatch.limits._LOOK", 0.02)
     there = FunctionType(wait.__code__, {**globals(), "__name__": "elsewhere.part"})
     with limited(0.05, processor=True, inside="elsewhere"):
         wait(0.2)
