@@ -287,6 +287,7 @@ NOT_MEASURED = {
     "pieces-at-once": "keeps the tensor whole",
     "captured-program": "calls the operators that the program calls, each once",
     "function-transforms": "calls the operators that ran, each once",
+    **dict.fromkeys(["torch-cond", "torch-scan", "torch-while-loop", "torch-associative-scan"], "one If, Loop or Scan"),
     "autograd-functions": "calls the function once",
     "flatten-of-chosen-rows": _SIZES,
     "groups-by-size": "the multiplications of eager, of windows that are copied",

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from onnxpatch.formulas.einops.rearrange import CustomRearrange
     from onnxpatch.generation.export import export_generation
     from onnxpatch.generation.session import GenerationSession
-    from onnxpatch.loops import each, scan, while_loop
+    from onnxpatch.loops import cond, each, scan, while_loop
     from onnxpatch.onnxfile.metadata import __version__ as __version__
     from onnxpatch.onnxfile.runtimes.interface import Runtime
     from onnxpatch.patched import Patched, patch_model, patched
@@ -79,7 +79,7 @@ _HOMES = {
     "generation.session": ("GenerationSession",),
     "onnxfile.metadata": ("__version__",),
     "onnxfile.runtimes.interface": ("Runtime",),
-    "loops": ("each", "scan", "while_loop"),
+    "loops": ("cond", "each", "scan", "while_loop"),
     "patched": ("Patched", "patch_model", "patched"),
     "patching.fingerprints": ("KnownBody",),
     "patching.op_rows": ("missing", "op", "untraced"),
@@ -97,13 +97,13 @@ _HOMES = {
 _HOME = {name: f"onnxpatch.{module}" for module, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "REGISTRY", "BranchError", "Culprit", "CustomRearrange", "Diagnosis", "Drift", "DuplicatePatchError",
-    "ExportError", "GenerationSession", "InputError", "KnownBody", "OnnxpatchError", "Patch", "Patched", "Plan",
-    "Proof", "Proposal", "RefusedError", "Registry", "Report", "RestoreError", "RunError", "Runtime",
-    "ScriptedModelError", "Session", "Settings", "UnknownExporterError", "UnknownPatchError", "VerificationError",
-    "When", "doctor", "drift", "each", "export", "export_generation", "exporting", "keep", "missing", "new_patch",
-    "onnx_forward", "onnx_standin", "op", "optional_output", "patch", "patch_model", "patched", "plan",
-    "running_model", "scan", "untraced", "verify", "while_loop",
+    "REGISTRY", "BranchError", "Culprit", "CustomRearrange", "Diagnosis", "Drift", "DuplicatePatchError", "ExportError",
+    "GenerationSession", "InputError", "KnownBody", "OnnxpatchError", "Patch", "Patched", "Plan", "Proof", "Proposal",
+    "RefusedError", "Registry", "Report", "RestoreError", "RunError", "Runtime", "ScriptedModelError", "Session",
+    "Settings", "UnknownExporterError", "UnknownPatchError", "VerificationError", "When", "cond", "doctor", "drift",
+    "each", "export", "export_generation", "exporting", "keep", "missing", "new_patch", "onnx_forward", "onnx_standin",
+    "op", "optional_output", "patch", "patch_model", "patched", "plan", "running_model", "scan", "untraced", "verify",
+    "while_loop",
 ]  # fmt: skip
 
 

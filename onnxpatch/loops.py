@@ -1,4 +1,4 @@
-"""`scan`, `each` and `while_loop`: loops whose number of rounds depends on the input, in a form that can be exported.
+"""`scan`, `each`, `while_loop`, `cond`: loops and branches that depend on the input, in a form that can be exported.
 
 torch.jit.trace and torch.export unroll a Python loop as often as the example needs. These decorators take the body of
 the loop instead. Outside an export the decorated function is a plain Python loop. Under an exporter the body is
@@ -16,19 +16,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 
-from onnxpatch._torch import exporting
-from onnxpatch.control_flow.loops.graph_loops import as_one_call, scan_loop
+from onnxpatch._torch import exporting, pytree
+from onnxpatch.control_flow.loops.graph_loops import as_one_call, scan_loop, write_if
 from onnxpatch.control_flow.loops.graph_loops import write_while as graph_while
 
-State: TypeAlias = torch.Tensor | Sequence[torch.Tensor]
 # A decorated function is typed as its body is: parameters and results are of the same kinds, with rows stacked.
-ScanBody = TypeVar("ScanBody", bound=Callable[[Any, Any], tuple[Any, torch.Tensor]])
+ScanBody = TypeVar("ScanBody", bound=Callable[[Any, Any], tuple[Any, Any]])
 RowBody = TypeVar("RowBody", bound=Callable[[torch.Tensor], torch.Tensor])
-WhileBody = TypeVar("WhileBody", bound=Callable[..., State])
+WhileBody = TypeVar("WhileBody", bound=Callable[..., Any])
 
 
 def scan(body: ScanBody) -> ScanBody:
@@ -39,24 +38,15 @@ def scan(body: ScanBody) -> ScanBody:
     body(carry, row) -> (carry, out) becomes a function (init, rows) -> (last carry, outs).
     carry, init: a tensor, or a tuple of tensors, whose shapes and dtypes stay the same from round to round.
     rows: [n, ...]; or a tuple of tensors with as many rows, then `row` is a tuple of one row of each.
-    outs: the results stacked, [n, ...]. n may be dynamic; it must be at least 1.
+    outs: the results stacked, [n, ...]; of a tuple, each. n may be dynamic; it must be at least 1.
     """
 
     @functools.wraps(body)
-    def run(init: State, rows: State) -> tuple[State, torch.Tensor]:
+    def run(init: Any, rows: Any) -> Any:
         if exporting() is None:
             return _plain_scan(body, init, rows)
-        single, count = isinstance(init, torch.Tensor), len(_as_tuple(init))
-        one = isinstance(rows, torch.Tensor)
-
-        def step(*values: torch.Tensor) -> list[torch.Tensor]:
-            row = values[count] if one else tuple(values[count:])
-            carry, out = body(values[0] if single else tuple(values[:count]), row)
-            return [carry, out] if single else [*carry, out]
-
-        flat = [*_as_tuple(init), *_as_tuple(rows)]
-        *carry, outs = as_one_call(lambda *values: scan_loop(step, list(values[:count]), values[count:]), flat)
-        return (carry[0] if single else tuple(carry)), outs
+        step, count = _OfLeaves(body, (init, rows)), len(pytree.tree_leaves(init))
+        return step.result(as_one_call(lambda *x: scan_loop(step, list(x[:count]), x[count:]), step.leaves))
 
     return cast(ScanBody, run)
 
@@ -93,12 +83,14 @@ def while_loop(condition: Callable[..., torch.Tensor]) -> Callable[[WhileBody], 
 
     def decorate(body: WhileBody) -> WhileBody:
         @functools.wraps(body)
-        def run(*state: torch.Tensor) -> State:
+        def run(*state: Any) -> Any:
             if exporting() is None:
                 while bool(condition(*state)):
                     state = _as_tuple(body(*state))
             else:
-                state = tuple(_graph_while(condition, body, state))
+                step = _OfLeaves(body, state)
+                goes_on = _OfLeaves(lambda *now: torch.as_tensor(condition(*now)).reshape(()), state)
+                state = _as_tuple(step.result(as_one_call(lambda *x: graph_while(goes_on, step, list(x)), step.leaves)))
             return state[0] if len(state) == 1 else state
 
         return cast(WhileBody, run)
@@ -106,28 +98,45 @@ def while_loop(condition: Callable[..., torch.Tensor]) -> Callable[[WhileBody], 
     return decorate
 
 
-def _graph_while(
-    condition: Callable[..., torch.Tensor], body: Callable[..., State], state: tuple[torch.Tensor, ...]
-) -> list[torch.Tensor]:
-    def goes_on(*values: torch.Tensor) -> list[torch.Tensor]:
-        # Eager takes a Python bool as well, or a tensor of one element.
-        return [torch.as_tensor(condition(*values)).reshape(())]
+def cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
+    """torch.cond, with the TorchScript exporter too: one ONNX If.
 
-    def step(*values: torch.Tensor) -> list[torch.Tensor]:
-        return list(_as_tuple(body(*values)))
+    y = onnxpatch.cond(x.sum() > 0, lambda x: x * 2, lambda x: -x, (x,))
+    """
+    if exporting() != "trace":
+        return torch.cond(pred, true_fn, false_fn, tuple(operands))
+    if isinstance(pred, bool | int | float):
+        return true_fn(*operands) if pred else false_fn(*operands)
+    then, other = _OfLeaves(true_fn, operands), _OfLeaves(false_fn, operands)
+    asked = pred.to(torch.bool).reshape(())
+    return then.result(as_one_call(lambda asked, *x: write_if(asked, then, other, list(x)), [asked, *then.leaves]))
 
-    return as_one_call(lambda *values: graph_while(goes_on, step, list(values)), state)
+
+class _OfLeaves:
+    """A function of values in any nest, as one of their tensors, which returns tensors."""
+
+    def __init__(self, function: Callable[..., Any], values: Sequence[Any]) -> None:
+        leaves, self._given = pytree.tree_flatten(tuple(values))
+        self.leaves = [leaf if isinstance(leaf, torch.Tensor) else torch.as_tensor(leaf) for leaf in leaves]
+        self._function, self._made = function, self._given
+
+    def __call__(self, *leaves: torch.Tensor) -> list[torch.Tensor]:
+        results, self._made = pytree.tree_flatten(self._function(*pytree.tree_unflatten(leaves, self._given)))
+        return list(results)
+
+    def result(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Tensors in the nest that the function returns."""
+        return pytree.tree_unflatten(list(tensors), self._made)
 
 
-def _plain_scan(
-    body: Callable[[Any, Any], tuple[Any, torch.Tensor]], carry: State, rows: State
-) -> tuple[State, torch.Tensor]:
+def _plain_scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, rows: Any) -> tuple[Any, Any]:
+    leaves, nest = pytree.tree_flatten(rows)
     outs = []
-    for row in rows if isinstance(rows, torch.Tensor) else zip(*rows, strict=True):
-        carry, out = body(carry, row)
+    for row in zip(*leaves, strict=True):
+        carry, out = body(carry, pytree.tree_unflatten(row, nest))
         outs.append(out)
-    return carry, torch.stack(outs)
+    return carry, pytree.tree_map(lambda *each: torch.stack(each), *outs)
 
 
-def _as_tuple(state: State) -> tuple[torch.Tensor, ...]:
+def _as_tuple(state: Any) -> tuple[Any, ...]:
     return (state,) if isinstance(state, torch.Tensor) else tuple(state)

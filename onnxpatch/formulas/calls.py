@@ -23,9 +23,18 @@ from onnxpatch._torch.signatures import call_of
 from onnxpatch._torch.tensor_origins import as_operators, captures, operator_name
 from onnxpatch.process import undone
 
-__all__ = ["call_of", "called_again", "of_operators", "run_by_functions", "temporary_attributes", "temporary_variable"]
+__all__ = [
+    "call_of",
+    "called_again",
+    "in_nest",
+    "of_operators",
+    "run_by_functions",
+    "temporary_attributes",
+    "temporary_variable",
+]
 
 T = TypeVar("T")
+in_nest = pytree.tree_map  # (function, nest of lists, tuples and dicts, more of the kind)
 _MISSING = object()
 
 

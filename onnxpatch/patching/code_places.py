@@ -112,25 +112,30 @@ def defining_modules(classes: Iterable[type]) -> Iterator[Any]:
 def code_modules(model: torch.nn.Module, classes: Iterable[type]) -> list[ModuleType]:
     """The modules that define a model's classes, and those with the functions that these use, to the second level."""
     # A table is often resized by a function of another file: `int(size / 2)` there is the model's code too.
-    found = {module.__name__: module for module in (*defining_modules(classes), *_held(model))}
+    functions = list(_held(model))
+    homes = [home for function in functions if (home := _home_of(function)) is not None]
+    found = {module.__name__: module for module in (*defining_modules(classes), *homes)}
+    # Those of a lambda, too, which no name of its module stands for.
+    called = frozenset(name for function in functions for name in _names_in_code(function.__code__))
     newest = dict(found)
     for _ in range(2):
-        helpers = [helper for module in newest.values() for helper in _helpers(module)]
+        helpers = [helper for module in newest.values() for helper in _helpers(module, called)]
         newest = {helper.__name__: helper for helper in helpers if helper.__name__ not in found}
         found |= newest
     return list(found.values())
 
 
-def _held(model: torch.nn.Module) -> Iterator[ModuleType]:
-    """The modules of functions that the model's modules hold as attributes: `self.function = rotate`."""
+def _held(model: torch.nn.Module) -> Iterator[FunctionType]:
+    """The functions that the model's modules hold as attributes: `self.function = rotate`."""
     for module in model.modules():
         for value in list(vars(module).values()):  # another thread may import
-            home = _home_of(value.func if isinstance(value, functools.partial) else value)
-            if home is not None and _may_ask(home):
-                yield home
+            function = value.func if isinstance(value, functools.partial) else value
+            home = _home_of(function)
+            if isinstance(function, FunctionType) and home is not None and _may_ask(home):
+                yield function
 
 
-def _helpers(module: ModuleType) -> Iterator[ModuleType]:
+def _helpers(module: ModuleType, called: frozenset[str]) -> Iterator[ModuleType]:
     """The modules of the functions that `module` has a name for: of its own package, or written with torch."""
     library, values = library_of(module.__name__), list(vars(module).values())
     # By name, once each: a module of transformers has hundreds of functions from a dozen modules.
@@ -139,7 +144,7 @@ def _helpers(module: ModuleType) -> Iterator[ModuleType]:
         if isinstance(value, ModuleType):
             # Of a package alone: what a plain module has of its own stands in it.
             package = hasattr(value, "__path__") and _may_ask(value)
-            named |= {home.__name__: home for home in [value, *(_reached(value, module) if package else [])]}
+            named |= {home.__name__: home for home in [value, *(_reached(value, module, called) if package else [])]}
     for home in named.values():
         if _may_ask(home) and (library == library_of(home.__name__) or vars(home).get("torch") is torch):
             yield home
@@ -155,9 +160,9 @@ def _home_of(value: object) -> ModuleType | None:
     return home if isinstance(home, ModuleType) else None
 
 
-def _reached(package: ModuleType, user: ModuleType) -> Iterator[ModuleType]:
+def _reached(package: ModuleType, user: ModuleType, called: frozenset[str]) -> Iterator[ModuleType]:
     """The modules of the functions that the code of `user` reaches by way of a package: `package.part.function`."""
-    names, seen, waiting = _names_in(user, len(vars(user))), {package.__name__}, [package]
+    names, seen, waiting = called | _names_in(user, len(vars(user))), {package.__name__}, [package]
     while waiting:
         here = vars(waiting.pop())
         # vars() and not getattr(), which would start the loading of lazy modules.

@@ -122,7 +122,7 @@ class _Dispatcher:
     ) -> Any:
         """The result of the first of `patches` that acts; NotImplemented where none does."""
         now = exporting()
-        for patch in _after_running(patches, function):
+        for patch in _after_running(patches, function, args):
             if now not in patch.when.exporters:
                 continue
             # A patch that chose the call has seen its arguments as they are, and gets them so.
@@ -145,12 +145,14 @@ def _taking(patches: list[Patch], function: object, args: tuple[object, ...], kw
     return [patch for patch in asked if patch.when.calls is None or patch.when.calls(function, args, kwargs)]
 
 
-def _after_running(patches: list[Patch], function: object) -> list[Patch]:
+def _after_running(patches: list[Patch], function: object, args: tuple[object, ...]) -> list[Patch]:
     """Those of `patches` that rank after the stand-in of the same function that runs now."""
     if isinstance(function, classmethod):  # of another class, as an autograd function inside of one
         return patches
     # Identity is not enough: a bound method of a class, such as Tensor.mT.__get__, is a new object at each look-up.
     standing = [patch for called, patch in _running.calls if called is function or called == function]
+    if any(map(callable, args)):  # torch.cond within a branch of torch.cond: the model's own call
+        standing = [patch for patch in standing if patch.takes_original]
     last = max((patches.index(patch) for patch in standing if patch in patches), default=-1)
     return patches[last + 1 :]
 

@@ -1,4 +1,4 @@
-"""Functions that torch makes of a function: torch.vmap, torch.func.grad, a captured program.
+"""Functions that torch makes of a function: torch.vmap, torch.func.grad, a captured program; torch.cond and its kin.
 
 What they make is called once on tensors that hold no values; the operators that ran are called again on those that
 the exporter records. Under trace such functions have no form, and torch.export carries out some of them only when it
@@ -7,6 +7,7 @@ translates. A captured program has its operators already.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from onnxpatch import Proof, When, op, patch
-from onnxpatch.formulas.calls import called_again, of_operators, run_by_functions
+from onnxpatch import Proof, When, cond, op, patch, scan, while_loop
+from onnxpatch.formulas.calls import called_again, in_nest, of_operators, run_by_functions
+from onnxpatch.patching.proof import randomised
 
 
 def _by_rows(x: Tensor, k: Tensor) -> Any:
@@ -88,3 +90,86 @@ class _CapturedProgram:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = inspect.signature(self.forward).bind(*args, **kwargs)
         return run_by_functions(self, *given.args)
+
+
+# ------------------------------------------------------------------ torch's own branches and loops
+class _OwnLoops(torch.nn.Module):
+    """A branch within a loop over the rows, sums of them from the last on, one that data ends, and products so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = randomised(torch.nn.Linear(4, 4))
+
+    def other(self, h: Tensor) -> Any:
+        return torch.cond(h.max() > 0.5, lambda h: h - 1, lambda h: h.cos(), (h,))
+
+    def forward(self, x: Tensor) -> Any:
+        own: Any = importlib.import_module("torch._higher_order_ops")
+
+        def step(state: dict[str, Tensor], row: Tensor) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor]]:
+            h = torch.cond(row.sum() > 0, lambda h: self.layer(h).tanh(), self.other, (state["h"] + row,))
+            return {"h": h}, (h.clone(), row * 2)
+
+        last, outs = own.scan(step, {"h": torch.zeros(2, 4)}, x, dim=1, reverse=True)
+        halved = own.while_loop(lambda x, k: x.abs().sum() > 1, lambda x, k: (x / 2, k + 1), (x, torch.tensor(0)))
+        products = own.associative_scan(
+            lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x.cos(), x), 1, True, "generic"
+        )
+        return last, outs, halved, products
+
+
+_OWN = ("cond", "while_loop", "scan", "associative_scan")
+
+
+def _row(name: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    names = [f"torch._higher_order_ops.{name}", *([f"torch.{name}"] if hasattr(torch, name) else [])]
+    return op(
+        *names,
+        name=f"torch-{name.replace('_', '-')}",
+        why="Detected that you are using FX to torch.jit.trace a dynamo-optimized function",
+        reason="dynamo-optimized|Concat",
+        link="https://pytorch.org/docs/stable/cond.html",
+        exporters=("trace",),
+        tries=lambda n: torch.randn(2, n, 4),
+        sizes=(5, 9, 1),
+        case=_OwnLoops,
+        beside=tuple(f"torch-{one.replace('_', '-')}" for one in _OWN if one != name),
+        **options,
+    )
+
+
+_row("cond", to=cond)
+
+
+@_row("while_loop")
+def torch_while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> tuple[Any, ...]:
+    """One Loop."""
+    found = while_loop(cond_fn)(body_fn)(*carried_inputs)
+    return (found,) if len(carried_inputs) == 1 else found
+
+
+@_row("scan")
+def torch_scan(combine_fn: Callable[..., Any], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
+    """One Scan over the first axis."""
+    last, outs = scan(combine_fn)(init, in_nest(lambda x: _turned(x.movedim(dim, 0), reverse), xs))
+    return last, in_nest(lambda out: _turned(out, reverse).movedim(0, dim), outs)
+
+
+def _turned(x: Tensor, reverse: bool) -> Tensor:
+    return x.flip(0) if reverse else x
+
+
+@_row("associative_scan")
+def torch_associative_scan(
+    combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
+) -> Any:
+    """One Scan, whose first round hands on its row."""
+
+    def step(state: Any, row: Any) -> Any:
+        first, before = state
+        found = in_nest(lambda now, one: torch.where(first, one, now), combine_fn(before, row), row)
+        return (torch.zeros_like(first), found), in_nest(torch.clone, found)
+
+    rows = in_nest(lambda x: _turned(x.movedim(dim, 0), reverse), xs)
+    start = torch.ones((), dtype=torch.bool), in_nest(lambda x: x[0], rows)
+    return in_nest(lambda out: _turned(out, reverse).movedim(0, dim), scan(step)(start, rows)[1])

@@ -71,6 +71,11 @@ def test_by_an_attribute(model_module: types.ModuleType, partial: bool) -> None:
     assert _right(model)
 
 
+def test_by_the_names_in_a_lambda_that_is_an_attribute(model_module: types.ModuleType) -> None:
+    model = model_module.Held(eval("lambda x: far.part.halved(x)", vars(model_module)))
+    assert sys.modules["far.part"] in code_modules(model, [type(model)])
+
+
 def test_not_what_the_code_does_not_name(model_module: types.ModuleType) -> None:
     model_module.far.other = types.ModuleType("far.other")
     sys.modules["far.other"] = model_module.far.other

@@ -118,9 +118,9 @@ def _in_order(tensor: torch.Tensor) -> torch.Tensor:
 def scan_loop(
     step: Body, carry: list[torch.Tensor], rows: Sequence[torch.Tensor], dim: int | None = None, none: bool = False
 ) -> Sequence[torch.Tensor]:
-    """Write `for each in zip(*rows): *carry, out = step(*carry, *each)`; returns the last carry and the stacked outs.
+    """Write `for each in zip(*rows): *carry, *outs = step(*carry, *each)`; returns the last carry and the stacked outs.
 
-    rows: tensors [n, ...]; out of each round the same shape, stacked to [n, ...]. dim: under trace, the axis along
+    rows: tensors [n, ...]; an out of each round the same shape, stacked to [n, ...]. dim: under trace, the axis along
     which they are concatenated instead; there their sizes may differ. none: whether n may be 0, unless its
     expression says otherwise.
     """
@@ -142,20 +142,19 @@ def _traced_scan(
 ) -> Sequence[torch.Tensor]:
     outside, count = body.outside, len(carry) + len(rows)
     state, each, extra = _names("c", len(carry)), _names("x", len(rows)), _names("a", len(outside))
-    joined = f"whole = torch.cat(outs, {dim})" if dim is not None else "whole = torch.stack(outs)"
-    # An empty list is one of tensors in TorchScript.
-    before, count_of, after = ["outs = []"], f"{each[0]}.size(0)", [joined]
+    wholes = _names("y", len(body.results) - len(carry))
+    gathered = [_gathered(name, len(carry) + at, dim, may_be_none) for at, name in enumerate(wholes)]
+    before, inside, after = (list(itertools.chain(*lines)) for lines in zip(*gathered, strict=True))
+    count_of = f"{each[0]}.size(0)"
     if may_be_none:
-        # onnxruntime joins no empty list. So there is a row more, taken where there is no other, and then cut off.
+        # onnxruntime joins no empty list. So there is a row more, taken where there is no other.
         rows = [torch.cat([row, row[:1].sum(0, keepdim=True).to(row.dtype)]) for row in rows]
         before += [f"rounds = {count_of} - 1", *(f"first_{name} = {name}" for name in state)]
         after += [f"{name} = {name} if rounds > 0 else first_{name}" for name in state]
-        after += [f"whole = whole.narrow({dim or 0}, 0, whole.size({dim or 0}) * min(rounds, 1))"]
         count_of = "max(rounds, 1)"
     lines = [*before, f"for i in range({count_of}):"]
     lines += [f"    r = step({', '.join([*state, *(f'{name}[i]' for name in each), *extra])})"]
-    lines += [*_unpacked(state), f"    outs.append(r[{len(carry)}])"]
-    lines += [*after, f"return ({', '.join([*state, 'whole'])})"]
+    lines += [*_unpacked(state), *inside, *after, f"return ({', '.join([*state, *wholes])},)"]
     sizes = [*map(_fixed_sizes, carry), *((_fixed_sizes(tensor) or [])[1:] for tensor in rows)]
 
     def repeat(*operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -164,6 +163,15 @@ def _traced_scan(
 
     functions = {"step": (repeat, [*carry, *(tensor.select(0, 0) for tensor in rows), *outside])}
     return _compiled([*state, *each, *extra], lines, functions)(*carry, *rows, *outside)
+
+
+def _gathered(name: str, place: int, dim: int | None, may_be_none: bool) -> tuple[list[str], list[str], list[str]]:
+    """The lines of a result of every round, `r[place]`: before the loop, in it, and after it, where `name` is whole."""
+    axis, parts = dim or 0, f"outs_{name}"
+    joined = f"torch.stack({parts})" if dim is None else f"torch.cat({parts}, {dim})"
+    # An empty list is one of tensors in TorchScript. The row that is too many is cut off.
+    cut = [f"{name} = {name}.narrow({axis}, 0, {name}.size({axis}) * min(rounds, 1))"] if may_be_none else []
+    return [f"{parts} = []"], [f"    {parts}.append(r[{place}])"], [f"{name} = {joined}", *cut]
 
 
 def _sizes(tensor: torch.Tensor) -> Sequence[int | torch.SymInt] | None:
@@ -196,17 +204,32 @@ def _with_sizes(tensor: torch.Tensor, sizes: list[int] | None) -> torch.Tensor:
     return tensor.reshape(sizes) if sizes and sizes.count(-1) <= 1 else tensor
 
 
-def write_while(condition: Body, body: Body, state: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Write `while condition(*state)[0]: state = body(*state)`; returns the last state."""
-    asked, stepped = _RecordedBody(condition, state), _RecordedBody(body, state)
+def _recorded(operands: list[torch.Tensor], *bodies: Body) -> tuple[list[torch.Tensor], list[Loop]]:
+    """(What functions use from outside; the functions, of their operands and of that), each after it ran once."""
+    recorded = [_RecordedBody(body, operands) for body in bodies]
     # Each once: torch refuses a tensor that is given twice.
-    count, outside = len(state), list({id(t): t for t in (*asked.outside, *stepped.outside)}.values())
+    count, outside = len(operands), list({id(t): t for one in recorded for t in one.outside}.values())
 
     def repeated(again: _RecordedBody) -> Loop:
         places = [count + at for needed in again.outside for at, one in enumerate(outside) if one is needed]
         return lambda *operands: tuple(again.repeat(operands[:count], [operands[at] for at in places]))
 
-    step, answers = repeated(stepped), repeated(asked)
+    return outside, [repeated(one) for one in recorded]
+
+
+def write_if(asked: torch.Tensor, then: Body, other: Body, operands: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Write `then(*operands) if asked else other(*operands)` into a trace; both return equally many tensors."""
+    outside, (first, second) = _recorded(operands, then, other)
+    example = [*operands, *outside]
+    names = _names("x", len(example))
+    given = ", ".join(names)
+    lines = ["if bool(p):", f"    r = then({given})", "else:", f"    r = other({given})", "return r"]
+    return _compiled(["p", *names], lines, {"then": (first, example), "other": (second, example)})(asked, *example)
+
+
+def write_while(condition: Body, body: Body, state: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Write `while condition(*state)[0]: state = body(*state)`; returns the last state."""
+    outside, (answers, step) = _recorded(state, condition, body)
 
     def ask(*operands: torch.Tensor) -> torch.Tensor:
         return answers(*operands)[0]
