@@ -148,9 +148,9 @@ class _Expressions:
         """The operands that were looked at: those behind a part that always ended it were not."""
         ends = isinstance(node.op, ast.Or)
         for place, value in enumerate(node.values[:-1]):
-            answers = self.known.answers.get(_bare(value))
-            wanted = (not ends) ^ _is_negated(value)
-            if answers is not None and wanted not in answers:
+            test, negated = _bare(value)
+            answers = self.known.answers.get(test)
+            if answers is not None and (not ends) ^ negated not in answers:
                 return node.values[: place + 1]
         return node.values
 
@@ -166,8 +166,8 @@ class _Expressions:
         return self.level(node.operand)
 
     def _IfExp(self, node: ast.IfExp) -> int:
-        answers = self.known.answers.get(_bare(node.test))
-        negated = _is_negated(node.test)
+        test, negated = _bare(node.test)
+        answers = self.known.answers.get(test)
         sides = [side for side, wanted in ((node.body, True), (node.orelse, False))
                  if answers is None or (wanted ^ negated) in answers]  # fmt: skip
         levels = [self.level(side) for side in sides]
@@ -175,13 +175,9 @@ class _Expressions:
         if len(sides) < 2 or not self.known.turns(self.one, node.test):
             return level
         none = any(isinstance(side, ast.Constant) and side.value is None for side in sides)
-        return (
-            ANY
-            if none or (FIXED in levels and level in (HELD, TENSOR))
-            else level
-            if level == TENSOR
-            else max(level, NUMBER)
-        )
+        if none or (FIXED in levels and level in (HELD, TENSOR)):
+            return ANY
+        return level if level == TENSOR else max(level, NUMBER)
 
     def _Compare(self, node: ast.Compare) -> int:
         operands = [node.left, *node.comparators]
@@ -326,14 +322,9 @@ def _brought() -> tuple[type, ...]:
     return (tensor, type(None), bool, int, float, str, tuple, list, dict)
 
 
-def _bare(test: ast.expr) -> ast.expr:
-    while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        test = test.operand
-    return test
-
-
-def _is_negated(test: ast.expr) -> bool:
+def _bare(test: ast.expr) -> tuple[ast.expr, bool]:
+    """(a test without the `not` in front of it, whether these turn its answer)."""
     negated = False
     while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         test, negated = test.operand, not negated
-    return negated
+    return test, negated

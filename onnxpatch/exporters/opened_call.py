@@ -252,11 +252,12 @@ def _closed(
     return bound.args, bound.kwargs
 
 
-def _kind_of_self(shown: inspect.Signature) -> inspect._ParameterKind:
-    kinds = [parameter.kind for parameter in shown.parameters.values()]
+def show_signature(forward: Any, parameters: Sequence[inspect.Parameter]) -> None:
+    """Have exporters read these parameters as those of a method, behind `self`."""
     # Nothing may come before a positional-only parameter but another one.
     only = inspect.Parameter.POSITIONAL_ONLY
-    return only if only in kinds else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    kind = only if any(one.kind is only for one in parameters) else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    forward.__signature__ = inspect.Signature([inspect.Parameter("self", kind), *parameters])
 
 
 def _mixin(inputs: Inputs, shown: inspect.Signature | None, layout: OutputLayout | None) -> type:
@@ -271,10 +272,7 @@ def _mixin(inputs: Inputs, shown: inspect.Signature | None, layout: OutputLayout
             return tuple(leaf for leaf in pytree.tree_leaves(opened(output)) if isinstance(leaf, torch.Tensor))
 
     if shown is not None:
-        itself = inspect.Parameter("self", _kind_of_self(shown))
-        Opened.forward.__signature__ = shown.replace(  # type: ignore[attr-defined]
-            parameters=[itself, *shown.parameters.values()]
-        )
+        show_signature(Opened.forward, list(shown.parameters.values()))
     return Opened
 
 

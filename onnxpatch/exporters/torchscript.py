@@ -26,7 +26,7 @@ import torch
 from onnxpatch._torch.exporters import scripted_parts
 from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch._torch.script_tracing import numbers_negated, traced, weights_left_out
-from onnxpatch.exporters.opened_call import OutputLayout, opened_call
+from onnxpatch.exporters.opened_call import OutputLayout, opened_call, show_signature
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.leaves import signature
@@ -209,12 +209,7 @@ def defaults_kept(model: torch.nn.Module) -> type | None:
             rest = {name: given(name, value) for name, value in named.items()}
             return super().forward(*first, *values[len(names) :], **rest)  # type: ignore[misc]
 
-    shown = [p.replace(default=None) if p.name in numbers else p for p in parameters]
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    # In a signature, nothing but positional-only parameters may stand before a positional-only one.
-    if shown[0].kind is inspect.Parameter.POSITIONAL_ONLY:
-        itself = itself.replace(kind=inspect.Parameter.POSITIONAL_ONLY)
-    Defaults.forward.__signature__ = inspect.Signature([itself, *shown])  # type: ignore[attr-defined]
+    show_signature(Defaults.forward, [p.replace(default=None) if p.name in numbers else p for p in parameters])
     return Defaults
 
 

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onnxpatch.onnxfile.editing import Size, UseDef, drop_unread, edited, permutation, stored
+from onnxpatch.onnxfile.editing import Size, UseDef, drop_unread, edited, permutation, stored_once
 from onnxpatch.onnxfile.graph import opset_of
 from onnxpatch.settings import Operators
 
@@ -115,7 +115,7 @@ class _Addends:
         import onnx
 
         stem = f"onnxpatch_mask_{len(self._made)}"
-        zero, low = (stored(self._proto, f"onnxpatch_number_{value}", [value]) for value in (0.0, mask.added))
+        zero, low = (stored_once(self._proto, f"onnxpatch_number_{value}", [value]) for value in (0.0, mask.added))
         chosen = (low, zero) if mask.hidden else (zero, low)
         nodes = [onnx.helper.make_node("Where", [mask.which, *chosen], [f"{stem}_added"], f"{stem}_added")]
         sizes = self._graph.shape(mask.which)

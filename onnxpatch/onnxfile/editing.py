@@ -125,7 +125,7 @@ def _inferred(proto: ModelProto) -> Sequence[Any]:
     return found
 
 
-def stored(proto: ModelProto, name: str, numbers: Sequence[float], dims: Sequence[int] = ()) -> str:
+def stored_once(proto: ModelProto, name: str, numbers: Sequence[float], dims: Sequence[int] = ()) -> str:
     """The name of a constant of float32, which is put into the file once."""
     import onnx
 

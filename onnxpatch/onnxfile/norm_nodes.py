@@ -15,7 +15,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxpatch.onnxfile.editing import UseDef, drop_unread, edited, stored
+from onnxpatch.onnxfile.editing import UseDef, drop_unread, edited, stored_once
 from onnxpatch.onnxfile.graph import opset_of
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _replaced(proto: ModelProto, graph: UseDef, written: _Written, opset: int) -
 def _ones(proto: ModelProto, graph: UseDef, written: _Written) -> str:
     """The name of a weight of ones; empty where the last size is not a number."""
     width = next(iter(graph.shape(written.x)[-1:]), None)
-    return stored(proto, f"onnxpatch_ones_{width}", [1.0] * width, [width]) if isinstance(width, int) else ""
+    return stored_once(proto, f"onnxpatch_ones_{width}", [1.0] * width, [width]) if isinstance(width, int) else ""
 
 
 def _as_recognized(proto: ModelProto, written: _Written) -> bool:
@@ -199,7 +199,7 @@ def _as_recognized(proto: ModelProto, written: _Written) -> bool:
         return False
     if written.square.op_type != "Pow":
         written.square.op_type = "Pow"
-        written.square.input[1] = stored(proto, "onnxpatch_two", [2.0])
+        written.square.input[1] = stored_once(proto, "onnxpatch_two", [2.0])
     if written.quotient.op_type != "Div":
         written.quotient.op_type = "Div"
         del written.quotient.input[:]
