@@ -90,7 +90,7 @@ def _result_dtype(dtype: torch.dtype, reduction: str) -> torch.dtype:
 def _reduce(layout: Layout, plan: AxisPlan, reduction: str) -> None:
     """A Reduce node over whole dimensions."""
     result = _result_dtype(layout.dtype, reduction)
-    dims = [piece for group in layout.dims for piece in _parts(group, plan.reduced)]
+    dims = [piece for group in layout.dims for piece in _parts(group, plan.reduced, together=True)]
     layout.reshape(dims)
     if reduction in ("any", "all"):
         # any() and all() of numbers ask what is not 0, which a maximum of them does not tell.
@@ -107,11 +107,11 @@ def _reduce(layout: Layout, plan: AxisPlan, reduction: str) -> None:
     layout.cast(result)
 
 
-def _parts(group: Group, reduced: Group) -> list[Group]:
-    """The dimension, cut between reduced axes and kept ones."""
+def _parts(group: Group, marked: Group, together: bool) -> list[Group]:
+    """The dimension, cut between marked axes and others. together: neighbours that are marked stay together, too."""
     parts: list[Group] = []
     for axis in group:
-        if parts and (parts[-1][-1] in reduced) == (axis in reduced):
+        if parts and (parts[-1][-1] in marked) == (axis in marked) and (together or axis not in marked):
             parts[-1] = (*parts[-1], axis)
         else:
             parts.append((axis,))
@@ -132,26 +132,22 @@ def _pool(layout: Layout, plan: AxisPlan, reduction: str) -> bool:
     if len(kernels) - leading > 3:
         return False
     units = [()] * (2 - leading)
-    _widened(layout, leading, units)
+    if units:
+        places = range(leading, 2)
+        layout.unsqueeze(list(places), (*layout.dims[:leading], *units, *layout.dims[leading:]))
     _apply_pool(layout, reduction, kernels[leading:], [*kept[:leading], *units, *kept[leading:]])
     if units:
-        layout.apply("Squeeze", layout.writer.ints(range(leading, 2)), dims=kept)
+        layout.apply("Squeeze", layout.writer.ints(places), dims=kept)
     return True
 
 
 def _kernel(layout: Layout, group: Group, reduced: Group) -> int:
     """The pooling kernel of a dimension; 0 if it is not reduced by blocks of static size."""
-    parts = _parts(group, reduced)
+    parts = _parts(group, reduced, together=True)
     if parts[0] == () or parts[0][0] not in reduced:
         block = parts[1] if len(parts) == 2 else ()
         return layout.size(block).number if len(parts) < 3 and layout.is_static(block) else 0
     return 0
-
-
-def _widened(layout: Layout, leading: int, units: Sequence[Group]) -> None:
-    if units:
-        places = range(leading, leading + len(units))
-        layout.unsqueeze(list(places), (*layout.dims[:leading], *units, *layout.dims[leading:]))
 
 
 def _apply_pool(layout: Layout, reduction: str, kernel: list[int], dims: list[Group]) -> None:
@@ -198,7 +194,9 @@ def _repeat(layout: Layout, plan: AxisPlan, bare: list[Group]) -> None:
     dtype = layout.dtype
     if dtype == torch.bfloat16:  # onnxruntime has no Resize, Tile or Expand for it
         layout.cast(torch.float32)
-    if not _resize(layout, plan, bare) and not _tile(layout, plan, bare):
+    # A dimension of added axes alone has no elements in the input that could be repeated in place.
+    new = any(group and not kept for group, kept in zip(plan.outputs, bare, strict=True))
+    if new or not (_resize(layout, plan, bare) or _tile(layout, plan, bare)):
         _expand(layout, plan)
     layout.cast(dtype)
 
@@ -219,9 +217,7 @@ def _factors(layout: Layout, plan: AxisPlan, last: bool) -> list[int] | None:
 def _resize(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
     """Repeat every element next to itself, by Resize. Returns whether it was possible."""
     factors = _factors(layout, plan, last=True)
-    # A dimension of added axes alone has no elements in the input that could be repeated in place.
-    new = any(group and not kept for group, kept in zip(plan.outputs, bare, strict=True))
-    if factors is None or new or layout.dtype not in _RESIZABLE:
+    if factors is None or layout.dtype not in _RESIZABLE:
         return False
     reorder_axes(layout, bare)
     scales = layout.writer.floats([float(factor) for factor in factors])
@@ -233,8 +229,7 @@ def _resize(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
 def _tile(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
     """Repeat whole dimensions, by Tile. Returns whether it was possible."""
     factors = _factors(layout, plan, last=False)
-    new = any(group and not kept for group, kept in zip(plan.outputs, bare, strict=True))
-    if factors is None or new:
+    if factors is None:
         return False
     reorder_axes(layout, bare)
     layout.apply("Tile", layout.writer.ints(factors), dims=plan.outputs)
@@ -243,24 +238,12 @@ def _tile(layout: Layout, plan: AxisPlan, bare: list[Group]) -> bool:
 
 def _expand(layout: Layout, plan: AxisPlan) -> None:
     """Dimensions of length 1, expanded and merged with their neighbours."""
-    dims: list[Group] = []
-    for group in plan.outputs:
-        dims += _apart(group, plan.added)
+    dims = [piece for group in plan.outputs for piece in _parts(group, plan.added, together=False)]
     bare = [tuple(axis for axis in group if axis not in plan.added) for group in dims]
     reorder_axes(layout, bare)
     added = [place for place, group in enumerate(dims) if group and group[0] in plan.added]
     layout.apply("Expand", _expanded(layout, dims, added), dims=dims)
     layout.reshape(plan.outputs)
-
-
-def _apart(group: Group, added: Group) -> list[Group]:
-    parts: list[Group] = []
-    for axis in group:
-        if parts and axis not in added and parts[-1][0] not in added:
-            parts[-1] = (*parts[-1], axis)
-        else:
-            parts.append((axis,))
-    return parts or [()]
 
 
 def _expanded(layout: Layout, dims: list[Group], added: list[int]) -> Value:
