@@ -1,4 +1,4 @@
-"""Numbers read from tensors: int(), float(), max(), .item(), .tolist() and .numpy() stay in the graph, and so do
+"""Numbers read from tensors: int(), max(), math.ceil(), .item(), .tolist() and .numpy() stay in the graph, and so do
 comparisons with them.
 
 The values of buffers and parameters, such as a schedule or a flag that Python branches on, are known at export.
@@ -6,6 +6,8 @@ The values of buffers and parameters, such as a schedule or a flag that Python b
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -157,8 +159,8 @@ def _nested(tensor: Tensor, numbers: object) -> object:
 
 
 def _extremes(x: Tensor, lengths: Tensor) -> Tensor:
-    """As many tokens as the longest sequence has, less the shortest one's."""
-    return x[:, : max(lengths)].cumsum(1) - min(lengths)
+    """As many tokens as the longest sequence has, less the shortest one's, and at most four of them."""
+    return x[:, : max(lengths)].cumsum(1) - min(lengths) + x[:, : min(lengths[0], 4)].sum(1, keepdim=True)
 
 
 @op(
@@ -173,11 +175,45 @@ def _extremes(x: Tensor, lengths: Tensor) -> Tensor:
     unchanged=lambda x, lengths: x * max(2.5, 1),
 )
 def max_of_a_tensor(original: Callable[..., object], *args: object, **kwargs: object) -> object:
-    """`max(lengths)` of a tensor with one axis: its largest element, without axes, as Python gives it."""
+    """`max(lengths)` of a tensor with one axis: its largest element, without axes, as Python gives it; `max(n, 4)`."""
+    if len(args) > 1 and not kwargs and any(isinstance(one, Tensor) and _is_number(one) for one in args):
+        if not all(isinstance(one, Tensor | int | float) for one in args):
+            return NotImplemented
+        extreme = torch.maximum if original.__name__ == "max" else torch.minimum
+        return functools.reduce(extreme, map(torch.as_tensor, args))
     if len(args) != 1 or kwargs or not isinstance(args[0], Tensor) or args[0].dim() != 1:
         return NotImplemented
     # amax: `max(0)` would give the index as well.
     return args[0].amax(0) if original.__name__ == "max" else args[0].amin(0)
+
+
+def _streamed(x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+    """A cache of which as many steps count as were seen, and one row for each four of these."""
+    seen: Any = past.sum().item()
+    return x[6 - min(6, seen) :].cumsum(0), x[: math.ceil(seen / 4)].cumsum(0) + round(seen / 8)
+
+
+@op(
+    "math.ceil",
+    "math.floor",
+    "math.trunc",
+    "builtins.round",
+    name="rounded-data",
+    why="math.ceil(seen / 4), where `seen` is read from a tensor, is the example's: no rounding of Python's is kept",
+    reason="relative error|shape|round",
+    link=LINK,
+    exporters=("trace",),
+    tries=lambda *past: (torch.randn(6, 3), torch.tensor(past)),
+    sizes=((3, 2), (1, 0), (4, 8), (9, 9)),
+    case=_streamed,
+    unchanged=lambda x, past: x * math.ceil(2.5) + past.sum(),
+    beside=("symbolic-items", "max-of-a-tensor"),
+)
+def rounded_data(original: Callable[..., object], value: object, *digits: object) -> object:
+    """Rounds the 0-d tensor, halves to the even number, as Python does."""
+    if digits or not isinstance(value, Tensor) or not _is_number(value):
+        return NotImplemented
+    return getattr(torch, original.__name__)(value.reshape(())).to(torch.int64)
 
 
 def _summed(x: Tensor, counts: Tensor) -> Tensor:

@@ -177,6 +177,7 @@ class _Token(torch.nn.Module):
         y[1, 1, 1] = x[0, :1, 0]
         y[..., last.long()] = y[..., last.long()] + 1
         y[last] = y[last] * 2
+        y[-1, : x.shape[0] - 2] = 3.0
         return y
 
 
@@ -199,6 +200,9 @@ def assigned(original: Callable[..., None], tensor: Tensor, index: object, value
     if any(isinstance(item, Tensor) and item.dim() for item in items):
         return _assigned_rows(original, tensor, items, value)
     basic = all(item is None or item is Ellipsis or isinstance(item, slice) or _is_place(item) for item in items)
+    if basic and (slices := _slices_alone(items, value)):
+        original(tensor, slices, value)
+        return None
     if not basic or not isinstance(value, Tensor) or not value.dim():
         return NotImplemented
     part = tensor[items]
@@ -207,6 +211,18 @@ def assigned(original: Callable[..., None], tensor: Tensor, index: object, value
     # Leading axes of one element fall away, as in torch.
     part.copy_(value.reshape(value.shape[max(0, value.dim() - part.dim()) :]))
     return None
+
+
+def _slices_alone(items: tuple[Any, ...], value: object) -> tuple[object, ...]:
+    """A slice for each place, where a number goes to a part whose size is computed; else nothing.
+
+    The exporter reshapes the number to the part's shape, which the runtime cannot where a size of it is 0.
+    """
+    ends = [end for one in items if isinstance(one, slice) for end in (one.start, one.stop)]
+    computed = isinstance(value, int | float) and any(isinstance(end, Tensor) for end in ends)
+    if not computed or not any(map(_is_place, items)):
+        return ()
+    return tuple(slice(one, one + 1 or None) if _is_place(one) else one for one in items)
 
 
 def _is_place(item: object) -> bool:
