@@ -287,6 +287,8 @@ NOT_MEASURED = {
     "pieces-at-once": "keeps the tensor whole",
     "captured-program": "calls the operators that the program calls, each once",
     "function-transforms": "calls the operators that ran, each once",
+    "functional-call": "calls the module once",
+    "cached-parametrizations": "computes a weight once for each call",
     **dict.fromkeys(["torch-cond", "torch-scan", "torch-while-loop", "torch-associative-scan"], "one If, Loop or Scan"),
     "autograd-functions": "calls the function once",
     "flatten-of-chosen-rows": _SIZES,

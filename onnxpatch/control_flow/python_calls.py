@@ -3,7 +3,7 @@
     int(t)                     a SymInt under dynamo, t.to(torch.int64) under trace
     max(a, b)                  torch.maximum, or torch.sym_max for sizes
     isinstance(size, int)      True, as in eager
-    range(x.shape[0])          `loops.rows.Rows`, which becomes a loop of the graph
+    range(x.shape[0])          `loops.rows.Rows`, which becomes a loop of the graph; so do enumerate(x) and zip(x, y)
     len(x)                     x.shape[0]
     torch.LongTensor([n, 2])   a stack of n and 2: a class and no function, it would take the value out of n
 
@@ -36,6 +36,7 @@ from onnxpatch.patching.rebinding import passing_for
 
 Function = Callable[..., object]
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_UNBINDS = (torch.Tensor.unbind, torch.unbind)
 _MAX = builtins.max  # while torch.export runs a model, the name is one of torch's functions
 # torch.Tensor alone has the default dtype of the moment.
 _DTYPES: dict[str, torch.dtype | None] = {
@@ -115,6 +116,27 @@ def _enumerate(capture: Capture, function: Function, values: object, start: int 
     return Rows(capture, values, start=start)
 
 
+def _zip(capture: Capture, function: Function, *values: object, **strict: object) -> object:
+    """The rows of several tensors side by side, as many as the fewest."""
+    rows = [tensor for value in values if (tensor := _rows_in(capture, value)) is not None]
+    if not rows or len(rows) < len(values):
+        return NotImplemented
+    count = (
+        _extreme(capture, builtins.min, *(tensor.shape[0] for tensor in rows)) if len(rows) > 1 else rows[0].shape[0]
+    )
+    return Rows(capture, capture.execute(torch.arange, (count,), {"dtype": torch.int64}), beside=rows)
+
+
+def _rows_in(capture: Capture, value: Any) -> torch.Tensor | None:
+    """The tensor whose rows a value gives, where their number depends on the input; None for other values."""
+    if isinstance(value, tuple | list) and value:
+        calls: list[Any] = [call for call in capture.explorers[-1].recorder.calls if call.function in _UNBINDS]
+        made = next((call for call in calls if call.result[0] is value[0]), None)
+        value = None if made is None else capture.execute(torch.movedim, (*made.args, 0))
+    dynamic = isinstance(value, torch.Tensor) and value.dim() and static_dim(capture, value, 0) is None
+    return value if dynamic else None
+
+
 BUILTINS: dict[Function, Function] = {
     builtins.int: _int,
     builtins.float: _float,
@@ -125,6 +147,7 @@ BUILTINS: dict[Function, Function] = {
     builtins.isinstance: _isinstance,
     builtins.range: _range,
     builtins.enumerate: _enumerate,
+    builtins.zip: _zip,
 }
 
 

@@ -1,4 +1,5 @@
-"""Functions that torch makes of a function: torch.vmap, torch.func.grad, a captured program; torch.cond and its kin.
+"""Functions that torch makes of a function: torch.vmap, torch.func.grad, a captured program; torch.cond and its kin;
+and torch.func.functional_call.
 
 What they make is called once on tensors that hold no values; the operators that ran are called again on those that
 the exporter records. Under trace such functions have no form, and torch.export carries out some of them only when it
@@ -7,6 +8,8 @@ translates. A captured program has its operators already.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import inspect
 from collections.abc import Callable
@@ -17,7 +20,7 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from onnxpatch import Proof, When, cond, op, patch, scan, while_loop
-from onnxpatch.formulas.calls import called_again, in_nest, of_operators, run_by_functions
+from onnxpatch.formulas.calls import called_again, in_nest, of_operators, run_by_functions, temporary_attributes
 from onnxpatch.patching.proof import randomised
 
 
@@ -173,3 +176,54 @@ def torch_associative_scan(
     rows = in_nest(lambda x: _turned(x.movedim(dim, 0), reverse), xs)
     start = torch.ones((), dtype=torch.bool), in_nest(lambda x: x[0], rows)
     return in_nest(lambda out: _turned(out, reverse).movedim(0, dim), scan(step)(start, rows)[1])
+
+
+# ------------------------------------------------------------------ modules with other weights
+class _OtherWeights(torch.nn.Module):
+    """A layer called with a weight that is computed, and one that keeps the weight that it computes for two calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(randomised(torch.nn.Linear(4, 4)), torch.nn.Tanh())
+        self.symmetric, self.scale = randomised(torch.nn.Linear(4, 4)), torch.linspace(-1.0, 1.0, 4)
+        torch.nn.utils.parametrize.register_parametrization(self.symmetric, "weight", _Symmetric())
+
+    def forward(self, x: Tensor) -> Any:
+        weights = {"0.weight": self.scale[:, None] * x[0]}
+        with torch.nn.utils.parametrize.cached():
+            return self.symmetric(self.symmetric(x)) + torch.func.functional_call(self.layers, weights, (x,))
+
+
+class _Symmetric(torch.nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight.triu() + weight.triu(1).T
+
+
+_weights = functools.partial(
+    op,
+    why="The stateless API can't be used with Jitted modules; Cannot trace a model while caching parametrizations",
+    reason="stateless API|caching parametrizations",
+    link="https://docs.pytorch.org/docs/stable/generated/torch.func.functional_call.html",
+    exporters=("trace",),
+    tries=lambda n: torch.randn(n, 4),
+    case=_OtherWeights,
+)
+
+
+@_weights("func.functional_call", beside=("cached-parametrizations",))
+def functional_call(
+    original: Callable[..., Any], module: Any, values: Any, args: Any = None, kwargs: Any = None, **options: Any
+) -> Any:
+    """The module, whose attributes are the given tensors meanwhile."""
+    given = dict(values) if isinstance(values, dict) else {name: one for part in values for name, one in part.items()}
+    with contextlib.ExitStack() as stack:
+        for name, value in given.items():
+            path, _, own = name.rpartition(".")
+            stack.enter_context(temporary_attributes(module.get_submodule(path), **{own: value}))
+        return module(*(args if isinstance(args, tuple) else () if args is None else (args,)), **(kwargs or {}))
+
+
+@_weights("nn.utils.parametrize.cached", name="cached-parametrizations", beside=("functional-call",))
+def cached(original: Callable[..., Any]) -> contextlib.AbstractContextManager[None]:
+    """Nothing: each call computes the weight, as the same nodes of the graph."""
+    return contextlib.nullcontext()

@@ -3,7 +3,7 @@
 The loop gets three rows (each is `rows[0]` in the graph), and what it does with them is recorded. That stands for all
 rows only if the code takes them all:
 
-    for row in x: ...              takes all       zip(x, weights)      refused: may stop before the last row,
+    for row in x: ...              takes all       zip(x, [1, 2])       refused: may stop before the last row,
     [f(row) for row in x]          takes all       map(f, x)              which three rounds do not show
     list(x), sum(f(r) for r in x)  takes all       itertools.islice(x, 5)
 
@@ -19,7 +19,7 @@ import inspect
 import itertools
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import FrameType
 
 import torch
@@ -36,14 +36,19 @@ class Rows:
     """What `for row in x` iterates over. rows: [n, ...]. counts: they are the numbers of a range, ints in eager.
 
     start: what the numbers of `for i, row in enumerate(x, start)` begin at; None without numbers. first: the first
-    number of a range that goes up by 1, where it is known.
+    number of a range that goes up by 1, where it is known. beside: of `zip`, the tensors whose rows come together; then
+    `rows` are their numbers.
     """
 
     def __init__(self, capture: Capture, rows: torch.Tensor, counts: bool = False, start: int | None = None,
-                 first: int | None = None) -> None:  # fmt: skip
+                 first: int | None = None, beside: Sequence[torch.Tensor] = ()) -> None:  # fmt: skip
         self._capture, self._rows, self._counts, self._start, self._first = capture, rows, counts, start, first
+        self._beside = beside
 
     def __iter__(self) -> Iterator[object]:
+        if self._beside:
+            places = _few_rows(self._capture, self._rows, True, _Taker(), 0)
+            return (tuple(one[place] for one in self._beside) for place in places)
         if self._start is None:
             return _few_rows(self._capture, self._rows, self._counts, _Taker(), self._first)
         numbers = self._capture.execute(torch.arange, (self._rows.shape[0],), {"dtype": torch.int64})
