@@ -21,13 +21,12 @@ Loop = Callable[..., Callable[[Callable[..., State]], Callable[..., Any]]]
 
 
 def rounds(loop: Loop, count: Any, step: Callable[..., State], *state: Tensor) -> State:
-    """step(k, *state) for k from 0 to count - 1; count: a size, of which a small number is unrolled."""
+    """step(k, *state) for k from 0 to count - 1; count: a number, of which a small one is unrolled, or a tensor."""
     if isinstance(count, int) and count <= FEW:
         for k in range(count):
             state = step(k, *state)
         return state
-    # Counted in the graph; as a size it would be a constant under trace.
-    total = torch.ones_like(torch.arange(count)).sum()
+    total = torch.ones_like(torch.arange(count)).sum() if isinstance(count, int) else count
 
     @loop(lambda k, *parts: k < total)
     def run(k: Tensor, *parts: Tensor) -> State:
@@ -74,15 +73,13 @@ def picked(x: Tensor, places: Tensor) -> Tensor:
 
 
 def solved(loop: Loop, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """(x with a x = b, the first pivot that is 0, counted from 1), by elimination in both. b: (..., n, k)."""
+    """(x with a x = b, the first pivot that is 0, counted from 1), by Gauss and Jordan. b: (..., n, k)."""
     lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if a.dim() != b.dim() or a.dim() > 2 else ()
     parts = [one.to(torch.float64).expand([*lead, *one.shape[-2:]]) for one in (a, b)]
-    count, size = size_along(a, -1), a.shape[-1]
-    both, order = eliminated(loop, torch.cat(parts, -1), count)
-    both = picked(both, order.argsort(-1))
-    upper = torch.triu(both.narrow(-2, 0, size).transpose(-2, -1))
-    right = both.narrow(-2, size, b.shape[-1]).transpose(-2, -1)
-    return substituted(loop, upper, right, True, count), failed((upper == 0) & (identity(a) == 1))
+    both, order = eliminated(loop, torch.cat(parts, -1), size_along(a, -1), alone=True)
+    both, rows = picked(both, order.argsort(-1)), a.shape[-1]
+    corner = (both.narrow(-2, 0, rows) * identity(a)).sum(-1, keepdim=True)
+    return both.narrow(-2, rows, b.shape[-1]).transpose(-2, -1) / corner, failed(corner == 0)
 
 
 def by_rows(a: Tensor, b: Tensor, n: int, upper: bool) -> Tensor:
@@ -96,40 +93,49 @@ def by_rows(a: Tensor, b: Tensor, n: int, upper: bool) -> Tensor:
     return torch.stack([rows[i] for i in range(n)], -2)
 
 
-def inverted(a: Tensor, size: int, upper: bool = False, inside: Tensor | None = None) -> Tensor:
-    """The inverse of triangles (..., size, size): of blocks of 1, 2, 4, ... rows, each time of twice as many.
+def levels(places: Tensor, upper: bool = False) -> Tensor:
+    """At which level, from 1, `inverted` comes to each number of a triangle: 0 on its diagonal, -1 on the other side.
+
+    places: numbers of rows one after the other, from a multiple of a power of two that is not less than their count.
+    """
+    halves = 0.5 ** torch.arange(_BLOCK.bit_length() - 1)
+    parts = torch.floor(places[:, None] * halves)
+    apart = (parts[:, None] != parts).to(torch.float32).sum(-1)
+    return torch.where(places[:, None] > places if upper else places[:, None] < places, -1.0, apart)
+
+
+def inverted(a: Tensor, level: Tensor, size: int = _BLOCK) -> Tensor:
+    """The inverse of triangles (..., n, n): of blocks of 1, 2, 4, ... rows, each time of twice as many.
 
     Two neighbours A and D with C below (or above) them have D⁻¹ C A⁻¹, or A⁻¹ C D⁻¹, in its place, with a minus.
-    inside: the numbers of the rows, where there may be fewer than size.
+    level: of `levels`. size: not less than n.
     """
-    inside = torch.arange(size) if inside is None else inside
-    same = identity(a) == 1
-    found = torch.where(same, 1 / torch.where(same, a, 1.0), 0.0)
-    for level in range((size - 1).bit_length()):
-        part, pair = (torch.div(inside, 1 << up, rounding_mode="trunc") for up in (level, level + 1))
-        beside = part[:, None] < part if upper else part[:, None] > part
-        between = torch.where((pair[:, None] == pair) & beside, a, 0.0)
-        found = found - torch.matmul(torch.matmul(found, between), found)
+    found = torch.where(level == 0, 1 / torch.where(level == 0, a, 1.0), 0.0)
+    for number in range(1, (size - 1).bit_length() + 1):
+        found = found - torch.matmul(torch.matmul(found, torch.where(level == number, a, 0.0)), found)
     return found
 
 
-def substituted(loop: Loop, a: Tensor, b: Tensor, upper: bool, count: Any = None) -> Tensor:
+def substituted(loop: Loop, a: Tensor, b: Tensor, upper: bool) -> Tensor:
     """x with a x = b for a triangle, one block of rows after the other. What is beside the triangle must be 0."""
     lead = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]) if a.dim() != b.dim() or a.dim() > 2 else ()
     a, b = (one.to(torch.float64).expand([*lead, *one.shape[-2:]]) for one in (a, b))
     places = torch.arange(b.shape[-2], device=b.device)
-    size, count, whole = row_blocks(size_along(b, -2) if count is None else count)
+    size, count, whole = row_blocks(size_along(b, -2))
     if whole and size <= FEW:
         return by_rows(a, b, size, upper)
     inside, last = torch.arange(size, device=b.device), torch.ones_like(places).sum() - 1
-    number = torch.div(places, size, rounding_mode="trunc")
+    number = torch.floor(places / size).to(torch.int64)
+    # Of the last block's rows: of constants, these would be in the file.
+    level = levels(inside if whole else number[-1] * size + inside, upper)
+    same = (level == 0).to(torch.float64)
 
     def step(k: Number, x: Tensor) -> State:
         first = (number[-1] - k if upper else k) * size
         at, some = torch.minimum(first + inside, last), first + inside <= last
         lines = row(a, at)
-        corner = torch.where(some[:, None] & some, column(lines, at), (inside[:, None] == inside).to(torch.float64))
-        found = torch.matmul(inverted(corner, size, upper), row(b, at) - torch.matmul(lines, x))
+        corner = torch.where(some[:, None] & some, column(lines, at), same)
+        found = torch.matmul(inverted(corner, level), row(b, at) - torch.matmul(lines, x))
         return (torch.where((number * size == first)[:, None], row(found, places - number * size), x),)
 
     def line(k: Number, x: Tensor) -> State:
@@ -140,7 +146,7 @@ def substituted(loop: Loop, a: Tensor, b: Tensor, upper: bool, count: Any = None
     # Of a block, all rows are lost to what is not finite; row by row, those that depend on it.
     alone = strange(torch.where((a == 0) & (identity(a) == 1), torch.nan, a), b)
     if whole:
-        x = torch.where(alone == 0, torch.matmul(inverted(a, size, upper), b), torch.zeros_like(b))
+        x = torch.where(alone == 0, torch.matmul(inverted(a, level, size), b), torch.zeros_like(b))
     else:
         (x,) = rounds(loop, count * (1 - alone), step, torch.zeros_like(b))
     return rounds(loop, (last + 1) * alone, line, x)[0]
@@ -171,14 +177,15 @@ def cholesky(loop: Loop, a: Tensor) -> Tensor:
     if whole:
         return columns(a)
     inside, last = torch.arange(size, device=a.device), torch.ones_like(places).sum() - 1
-    number = torch.div(places, size, rounding_mode="trunc")
+    number = torch.floor(places / size).to(torch.int64)
+    level = levels(number[-1] * size + inside)
+    same = (level == 0).to(torch.float64)
 
     def step(k: Number, left: Tensor) -> State:
         at, some = torch.minimum(k * size + inside, last), k * size + inside <= last
         rest = column(a, at) - torch.matmul(left, row(left, at).transpose(-2, -1).clone())
-        same = (inside[:, None] == inside).to(torch.float64)
         corner = columns(torch.where(some[:, None] & some, row(rest, at), same))
-        below = torch.matmul(rest, inverted(corner, size).transpose(-2, -1).clone())
+        below = torch.matmul(rest, inverted(corner, level).transpose(-2, -1).clone())
         found = torch.where((number == k)[:, None], row(corner, places - number * size), below)
         found = torch.where((number < k)[:, None], torch.zeros_like(found), found)
         return (torch.where(number == k, column(found, places - number * size), left),)
@@ -209,11 +216,12 @@ def failed(bad: Tensor) -> Tensor:
     return torch.where(places.amax(-1) > 0, first, torch.zeros_like(first))
 
 
-def eliminated(loop: Loop, a: Tensor, most: Any) -> tuple[Tensor, Tensor]:
+def eliminated(loop: Loop, a: Tensor, most: Any, alone: bool = False) -> tuple[Tensor, Tensor]:
     """(The columns of L and U in one matrix, as rows, those of L not divided; when each row was the pivot, (..., m)).
 
     Of (..., m, n), with the largest pivot of `most` columns, which are at most m and n. No row moves; one that is never
-    the pivot has the step `most`. A block of columns goes column by column, those behind it all at once.
+    the pivot has the step `most`. A block of columns goes column by column, those behind it all at once. alone: each
+    column is eliminated in the rows before, too, so that its pivot is alone.
     """
     rows, columns = (torch.arange(a.shape[axis], device=a.device) for axis in (-2, -1))
     whole = isinstance(most, int) and most <= _BLOCK
@@ -221,6 +229,7 @@ def eliminated(loop: Loop, a: Tensor, most: Any) -> tuple[Tensor, Tensor]:
     width = torch.ones_like(columns).sum()
     size: Any = _BLOCK if isinstance(most, int) else torch.clamp(width, 1, _BLOCK)
     inside = columns if whole else torch.arange(size, device=a.device)
+    level = levels(inside, True)
 
     def column_by_column(count: Any, part: Tensor, order: Tensor, at: Tensor) -> State:
         def step(k: Number, part: Tensor, order: Tensor) -> State:
@@ -229,7 +238,8 @@ def eliminated(loop: Loop, a: Tensor, most: Any) -> tuple[Tensor, Tensor]:
             order, head = torch.where(rows == best, now, order), picked(part, best)
             corner = row(head, k)
             # A column of zeros is left as it is.
-            factor = torch.where((order == most).unsqueeze(-2), line / torch.where(corner == 0, 1.0, corner), 0.0)
+            some = rows != best if alone else order == most
+            factor = torch.where(some.unsqueeze(-2), line / torch.where(corner == 0, 1.0, corner), 0.0)
             return part - torch.where((at > now)[:, None], head, 0.0) * factor, order
 
         return rounds(loop, count, step, part, order)
@@ -238,12 +248,12 @@ def eliminated(loop: Loop, a: Tensor, most: Any) -> tuple[Tensor, Tensor]:
         first = number * size
         at = torch.minimum(first + inside, width - 1)
         part, order = column_by_column(torch.clamp(most - first, max=size), row(both, at), order, at)
-        _, factors = divided(part, order, at)
-        pivots = (order.unsqueeze(-2) == at[:, None]).to(torch.int32).argmax(-1)
-        same = (inside[:, None] == inside).to(torch.float64)
-        lower = torch.where(inside[:, None] < inside, picked(factors, pivots), same)
+        steps, own = order.unsqueeze(-2), at[:, None]
+        pivots = (steps == own).to(torch.int32).argmax(-1)
+        _, factors = divided(part, order, at, (steps != own) & (own < most) if alone else None)
+        lower = torch.where(level > 0, picked(factors, pivots), (level == 0).to(torch.float64))
         behind = torch.where((columns >= first + size)[:, None], picked(both, pivots), 0.0)
-        both = both - torch.matmul(torch.matmul(behind, inverted(lower, _BLOCK, True, inside)), factors)
+        both = both - torch.matmul(torch.matmul(behind, inverted(lower, level)), factors)
         return both.index_copy(-2, at, part), order
 
     start = a.to(torch.float64).transpose(-2, -1).clone()
@@ -251,14 +261,15 @@ def eliminated(loop: Loop, a: Tensor, most: Any) -> tuple[Tensor, Tensor]:
     if whole:
         both, order = column_by_column(most, start, order, columns)
     else:
-        both, order = rounds(loop, torch.div(most + size - 1, size, rounding_mode="trunc"), block, start, order)
+        both, order = rounds(loop, torch.ceil(torch.true_divide(most, size)).to(torch.int64), block, start, order)
     return both, order
 
 
-def divided(part: Tensor, order: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-    """(The rows `at` of what `eliminated` gives, with L divided by its pivots; of them L alone.)"""
-    below = order.unsqueeze(-2) > at[:, None]
-    corner = torch.where(order.unsqueeze(-2) == at[:, None], part, 0.0).sum(-1, keepdim=True)
+def divided(part: Tensor, order: Tensor, at: Tensor, others: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(The rows `at` of what `eliminated` gives, with L divided by its pivots; of them L alone, or `others`.)"""
+    steps, at = order.unsqueeze(-2), at[:, None]
+    corner = torch.where(steps == at, part, 0.0).sum(-1, keepdim=True)
+    below = steps > at if others is None else others
     factors = torch.where(below, part / torch.where(corner == 0, 1.0, corner), 0.0)
     return torch.where(below, factors, part), factors
 

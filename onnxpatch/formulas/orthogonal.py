@@ -12,6 +12,7 @@ from onnxpatch.formulas.matrix_rounds import (
     along,
     column,
     inverted,
+    levels,
     rounds,
     row,
     row_blocks,
@@ -92,13 +93,13 @@ def _panel(mirrors: Tensor, factors: Tensor, number: Number, size: int) -> tuple
     """(V, T) of a block of reflections, whose product is I - V T Vᵀ (Schreiber and Van Loan, 1989)."""
     rows, inside = (torch.arange(n, device=mirrors.device) for n in (mirrors.shape[-2], size))
     last = torch.ones_like(along(factors)).sum() - 1
-    at = torch.minimum(number * size + inside, last)
+    places = number * size + inside
+    at, some, level = torch.minimum(places, last), places <= last, levels(places, upper=True)
     v = torch.where(rows[:, None] > at, column(mirrors, at), (rows[:, None] == at).to(torch.float64))
-    some = number * size + inside <= last
     v, own = (torch.where(some, x, torch.zeros_like(x)) for x in (v, factors.index_select(-1, at)))
     products = torch.matmul(v.transpose(-2, -1).clone(), v) * own.unsqueeze(-2)
-    above = torch.where(inside[:, None] < inside, products, (inside[:, None] == inside).to(torch.float64))
-    return v, own.unsqueeze(-1) * inverted(above, size, upper=True)
+    above = torch.where(level > 0, products, (level == 0).to(torch.float64))
+    return v, own.unsqueeze(-1) * inverted(above, level, size)
 
 
 def _product(panel: tuple[Tensor, Tensor], x: Tensor, transposed: bool) -> Tensor:

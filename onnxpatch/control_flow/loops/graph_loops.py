@@ -77,10 +77,15 @@ class _RecordingMode(TorchFunctionMode):
             with self:
                 return PLAIN[function](*args, **kwargs)
         # A while loop in this body gives its state, as it was: run here, it would be in the graph a second time.
-        state = args[2 : 2 + args[1]] if function is _called else ()
-        result = tuple(one.clone() for one in state) if state else function(*args, **kwargs)
+        state = args[2 : 2 + args[1]] if function is _called else args[2] if _is_while(function) else ()
+        tensors_only = bool(state) and all(isinstance(one, torch.Tensor) for one in state)
+        result = tuple(one.clone() for one in state) if tensors_only else function(*args, **kwargs)
         self.calls.append(TorchCall(function, args, kwargs, result, is_mutation(function, kwargs)))
         return result
+
+
+def _is_while(function: object) -> bool:
+    return exporting() == "dynamo" and function is torch.ops.higher_order.while_loop
 
 
 class _RecordedBody:
