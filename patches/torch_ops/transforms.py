@@ -115,27 +115,32 @@ class _OwnLoops(torch.nn.Module):
 
         last, outs = own.scan(step, {"h": torch.zeros(2, 4)}, x, dim=1, reverse=True)
         halved = own.while_loop(lambda x, k: x.abs().sum() > 1, lambda x, k: (x / 2, k + 1), (x, torch.tensor(0)))
-        products = own.associative_scan(
-            lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x.cos(), x), 1, True, "generic"
-        )
-        return last, outs, halved, products
+        return last, outs, halved, _products(x)
+
+
+def _products(x: Tensor) -> Any:
+    """Products and sums of products so far, from the last on."""
+    scanned: Any = importlib.import_module("torch._higher_order_ops").associative_scan
+    return scanned(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x.cos(), x), 1, True, "generic")
 
 
 _OWN = ("cond", "while_loop", "scan", "associative_scan")
 
 
-def _row(name: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _row(
+    name: str, exporters: Any = ("trace",), case: Any = _OwnLoops, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     names = [f"torch._higher_order_ops.{name}", *([f"torch.{name}"] if hasattr(torch, name) else [])]
     return op(
         *names,
         name=f"torch-{name.replace('_', '-')}",
         why="Detected that you are using FX to torch.jit.trace a dynamo-optimized function",
-        reason="dynamo-optimized|Concat",
+        reason="dynamo-optimized|Concat|all values",
         link="https://pytorch.org/docs/stable/cond.html",
-        exporters=("trace",),
+        exporters=exporters,
         tries=lambda n: torch.randn(2, n, 4),
         sizes=(5, 9, 1),
-        case=_OwnLoops,
+        case=case,
         beside=tuple(f"torch-{one.replace('_', '-')}" for one in _OWN if one != name),
         **options,
     )
@@ -162,7 +167,7 @@ def _turned(x: Tensor, reverse: bool) -> Tensor:
     return x.flip(0) if reverse else x
 
 
-@_row("associative_scan")
+@_row("associative_scan", exporters=("trace", "dynamo"), case=_products)  # dynamo unrolls it
 def torch_associative_scan(
     combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
 ) -> Any:
