@@ -3,12 +3,13 @@ r"""What messages are made of: text that is safe to show, short paths, amounts, 
     visible("a\x1b[31mb")   a\x1b[31mb     for errors and HTML pages: control characters are spelled out
     one_line("a\nok")      a ⏎ ok         for lines and table cells
     markdown("a|<b>")      a\|&lt;b&gt;   for Markdown
+    fenced("a")                           a code block of Markdown
     relative("/usr/lib/python3/site-packages/timm/layers/pool.py:31")     timm/layers/pool.py:31
     relative("/home/me/project/net.py:7")                                 net.py:7, in /home/me/project
     in_lines("a … 200 characters")        no line over 160, what to do on its own
     counted(2, "size"), in_bytes(1.94e8), in_seconds(42)                  2 sizes, 194 MB, 42 s
 
-The first three and `relative` are called once each, where a text is finished: a second time would escape the escapes,
+The first four and `relative` are called once each, where a text is finished: a second time would escape the escapes,
 and what a result holds are whole paths, which tools can open. Lines on stderr say how far a call is (`progress=True`).
 """
 
@@ -57,6 +58,13 @@ def markdown(text: str) -> str:
     """One line for Markdown: HTML tags, table bars, code, emphasis and links are shown as text."""
     escaped = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKS.sub(r"\\\1", escaped)
+
+
+def fenced(text: str) -> str:
+    """`visible` text as a Markdown code block, with a fence longer than any run of backticks in it."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{visible(text)}\n{fence}"
 
 
 WIDTH = 160  # characters of a line
