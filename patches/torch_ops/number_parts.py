@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
+from onnxpatch.formulas import nodes
+from onnxpatch.formulas.nodes import Value, Writer
 from onnxpatch.patching.proof import integers, pairs
 
 
@@ -191,16 +193,36 @@ def _all_whole(*operands: Any) -> bool:
     return all(isinstance(x, Tensor) and not x.is_floating_point() and x.dtype != torch.bool for x in operands)
 
 
-def _bits(of_flags: Callable[..., Tensor], of_whole: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _sizes(writer: Writer, *values: Value) -> list[Any]:
+    """The sizes of what is computed of values that broadcast."""
+    shapes = [writer.shape(value) for value in values]
+    rank = max(map(len, shapes))
+    columns = zip(*([1] * (rank - len(shape)) + shape for shape in shapes), strict=True)
+    return [next((n for n in column if n not in (1, None)), None if None in column else 1) for column in columns]
+
+
+def _bits(of_flags: Callable[..., Tensor], of_whole: Callable[..., Tensor], kind: str = "") -> Callable[..., Tensor]:
+    """kind: the node of ONNX, from opset 18 on, that the trace has no form of."""
+
+    def written(writer: Writer, x: Value, y: Value) -> Value:
+        return writer.node(kind, x, y, shape=_sizes(writer, x, y))
+
     def found(x: Any, y: Any) -> Tensor:
         flags = all(isinstance(one, bool) or getattr(one, "dtype", None) == torch.bool for one in (x, y))
         if flags and isinstance(x, Tensor) and isinstance(y, Tensor):
             return NotImplemented  # one node of the exporter's own
-        # Not `full_like(mask, True)`, nor `mask ^ True`, of which the trace has no form.
-        x, y = (one if isinstance(one, Tensor) else torch.full_like(other, int(one)) for one, other in ((x, y), (y, x)))
+        # Not `mask ^ True`, of which the trace has no form.
+        x, y = (
+            one if isinstance(one, Tensor) else torch.as_tensor(one, dtype=other.dtype, device=other.device)
+            for one, other in ((x, y), (y, x))
+        )
         if flags:
             return of_flags(x, y)
-        return of_whole(x, y) if _all_whole(x, y) else NotImplemented
+        if not _all_whole(x, y):
+            return NotImplemented
+        dtype = torch.result_type(x, y)
+        x, y = (one if one.dtype == dtype else one.to(dtype) for one in (x, y))  # the trace writes a cast to the same
+        return nodes.run((of_whole, written), x, y) if kind and nodes.target_opset() >= 18 else of_whole(x, y)
 
     return found
 
@@ -220,7 +242,7 @@ _NOT = "ONNX export does NOT support exporting bitwise OR for non-boolean input 
 
 op("bitwise_or", "Tensor.__or__", "Tensor.__ror__", why=_NOT, reason="bitwise OR", exporters=("trace",), tries=_pairs,
    case=lambda x, y: (x | y, x | 5, 6 | y, torch.bitwise_or(x, y)),
-   to=_bits(torch.logical_or, lambda x, y: x + y - torch.bitwise_and(x, y)))  # fmt: skip
+   to=_bits(torch.logical_or, lambda x, y: x + y - torch.bitwise_and(x, y), "BitwiseOr"))  # fmt: skip
 
 
 op("Tensor.__ior__", "Tensor.__iand__", "Tensor.__ixor__", "Tensor.__ilshift__", "Tensor.__irshift__",
@@ -237,7 +259,7 @@ op("bitwise_and", "Tensor.__and__", "Tensor.__rand__", why="mask & True: We don'
 op("bitwise_xor", "Tensor.__xor__", "Tensor.__rxor__", why=_NOT.replace("OR", "XOR"), exporters=("trace",),
    reason="bitwise XOR|have an op", tries=_pairs,
    case=lambda x, y: (x ^ y, x ^ 5, 6 ^ y, x.bitwise_xor(y), True ^ (x > 0)),
-   to=_bits(torch.logical_xor, lambda x, y: x + y - 2 * torch.bitwise_and(x, y)))  # fmt: skip
+   to=_bits(torch.logical_xor, lambda x, y: x + y - 2 * torch.bitwise_and(x, y), "BitwiseXor"))  # fmt: skip
 
 
 @op("bitwise_not", "Tensor.__invert__", why=_NOT.replace("OR", "Not"), reason="bitwise Not",
