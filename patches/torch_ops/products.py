@@ -277,9 +277,16 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         return NotImplemented
     found: Tensor | None = None
     for axis in reversed(range(input.dim())):
-        size = counted(input.shape[axis], input)
-        ticks = torch.arange(input.shape[axis], device=input.device)
-        one, two = (torch.remainder(ticks + by, size) for by in (1, 2))
+        length = input.shape[axis]
+        fixed = static_number(length) if isinstance(length, Tensor) else length
+        if isinstance(fixed, int):
+            found = torch.linalg.cross(input, other, dim=axis) if fixed == 3 else found
+            continue
+        size = counted(length, input)
+        if isinstance(length, Tensor) and found is not None:
+            length = torch.where(size == 3, size, size.clamp(max=1))  # of another size the product is not taken
+        ticks = torch.arange(length, device=input.device)
+        one, two = (torch.remainder(ticks + by, size.clamp(min=1)) for by in (1, 2))
         product = input.index_select(axis, one) * other.index_select(axis, two)
         product = product - input.index_select(axis, two) * other.index_select(axis, one)
         found = product if found is None else torch.where(size == 3, product, found)
