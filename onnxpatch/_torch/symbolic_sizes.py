@@ -112,12 +112,16 @@ def symbolic_number(tensor: torch.Tensor) -> int | float | bool | torch.SymInt |
     return traced_sizes.number_in_symbols(tensor)
 
 
-def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: int = 200) -> bool:
-    """Whether torch.jit.trace is running and all data in `tensor` comes from `sources` and constants; sizes aside."""
+def traced_from(tensor: torch.Tensor, sources: Iterable[torch.Tensor], limit: int = 200, sizes: bool = True) -> bool:
+    """Whether torch.jit.trace is running and all data in `tensor` comes from `sources` and constants; sizes aside.
+
+    sizes: whether it may be made with sizes, too, as what is cut to one.
+    """
     if not torch.jit.is_tracing() or _traced_node(tensor) is None:  # type: ignore[attr-defined]
         return False
     known = {value.unique() for source in sources if (value := traced_value(source)) is not None}
-    return _kinds_above(traced_value(tensor), known, limit) is not None
+    kinds = _kinds_above(traced_value(tensor), known, limit)
+    return kinds is not None and (sizes or "aten::size" not in kinds)
 
 
 # A SymFloat's sympy expression (`.node.expr`) is simplified and made a SymInt again (`ShapeEnv.create_symintnode`).

@@ -7,6 +7,7 @@ block for each level: a Gather, 32 comparisons and their sum.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -100,9 +101,10 @@ def searchsorted(
 
 
 def _stored_length(boundaries: Tensor) -> int | None:
-    """The length of boundaries that are a parameter or buffer; None for others. Under trace sizes are tensors."""
+    """The length of boundaries that are constants, parameters or buffers; None for others, and where sizes cut them.
+    Under trace sizes are tensors."""
     running = running_model() if exporting() == "trace" else None
-    if running is None or not traced_from(boundaries, running.tensors.values()):
+    if running is None or not traced_from(boundaries, running.tensors.values(), sizes=False):
         return None
     with tracing_paused():
         return int(boundaries.shape[-1])
@@ -118,7 +120,8 @@ def _stored_length(boundaries: Tensor) -> int | None:
     case=lambda x, members: (torch.isin(x, members), torch.isin(x, torch.tensor([1, 7]), invert=True)),
 )
 def isin(elements: object, test_elements: object, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
-    """Takes O((values + members) log(members)); torch.isin exported plainly takes their product."""
+    """Takes O((values + members) log(members)); torch.isin exported plainly takes their product. Few fixed members are
+    compared one by one."""
     return contained(elements, test_elements, invert=invert)
 
 
@@ -184,6 +187,7 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 
 # ------------------------------------------------------------------ a search tree
 _WIDTH = 32
+_FEW = 8  # members that are compared with each value one by one
 # Levels for a dynamic length. The top level is searched by comparing with all of it: enough for a million entries.
 _LEVELS = 3
 # dtypes that onnxruntime compares; others are widened first.
@@ -212,9 +216,15 @@ def contained(values: object, members: object, *, invert: bool = False) -> Tenso
     values = values if isinstance(values, Tensor) else torch.as_tensor(values, device=members.device)
     dtype = torch.promote_types(values.dtype, members.dtype)
     values, members = _comparable(values.to(dtype)), _comparable(members.to(dtype)).reshape(-1)
+    length = _stored_length(members) or members.shape[0]
+    if isinstance(length, int) and 0 < length <= _FEW:
+        found = functools.reduce(torch.logical_or, [values == members[place] for place in range(length)])
+        return ~found if invert else found
     ordered, known = _ordered(members)
     # A value beyond all members has the place after the last.
-    place = torch.minimum(search(ordered, values), as_tensor(ordered.shape[0], torch.int64, ordered.device) - 1)
+    after = length + 1 if isinstance(length, int) else None
+    place = search(ordered, values, length=after)
+    place = torch.minimum(place, as_tensor(ordered.shape[0], torch.int64, ordered.device) - 1)
     found = (ordered[place] == values) & (place < known)
     return ~found if invert else found
 

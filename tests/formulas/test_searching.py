@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+import onnxpatch
 from onnxpatch.patches.torch_ops.ordering import contained, search
-from tests.formulas.forms import EXPORTERS, differences
+from tests.formulas.forms import EXPORTERS, differences, nodes
 
 pytestmark = pytest.mark.exports
 
@@ -98,3 +99,32 @@ def test_no_members_and_the_inverse():
     values = torch.tensor([1, 2, torch.iinfo(torch.int64).max])
     assert contained(values, torch.tensor([2]), invert=True).tolist() == [True, False, True]
     assert not contained(values, torch.tensor([], dtype=torch.int64)).any()
+
+
+class Stored(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(0, 400, 2))
+
+
+class Marked(Stored):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.isin(ids, torch.tensor([1, 7, 9])) | torch.isin(ids, self.table[3:5], invert=True)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_few_fixed_members_are_compared_one_by_one(exporter, tmp_path):
+    ids, path = torch.randint(0, 12, (2, 9)), tmp_path / "m.onnx"
+    assert onnxpatch.export(Marked(), (ids,), path, exporter=exporter, dynamic_shapes=({0: "b", 1: "n"},))
+    assert nodes(path.read_bytes()) < 40
+
+
+class Cut(Stored):
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.searchsorted(self.table[: ids.shape[1]], ids, right=True)
+
+
+def test_a_stored_table_that_is_cut_to_a_size_has_no_known_length(tmp_path):
+    # Places behind the table were those of the example's length.
+    ids = torch.randint(0, 50, (2, 9))
+    assert onnxpatch.export(Cut(), (ids,), tmp_path / "m.onnx", exporter="trace", dynamic_shapes=({0: "b", 1: "n"},))
