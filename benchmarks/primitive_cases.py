@@ -283,6 +283,7 @@ NOT_MEASURED = {
     "orthogonal-weights": "computes weights once, when the model is exported",
     "pad-sequence": "one Pad for each tensor of the list",
     "padded-sequences": "one slice and one mask of the padded tensor",
+    "jagged-tensor": "calls each function once for each part",
     "parts-apart": "keeps the tensor whole",
     "pieces-at-once": "keeps the tensor whole",
     "captured-program": "calls the operators that the program calls, each once",

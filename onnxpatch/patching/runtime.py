@@ -121,6 +121,8 @@ class _Dispatcher:
         self, patches: list[Patch], function: object, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Any:
         """The result of the first of `patches` that acts; NotImplemented where none does."""
+        if _jagged(map(type, (*args, *kwargs.values()))):
+            return NotImplemented
         now = exporting()
         for patch in _after_running(patches, function, args):
             if now not in patch.when.exporters:
@@ -136,6 +138,11 @@ class _Dispatcher:
                 self.hits[patch.name] += 1
                 return found
         return NotImplemented
+
+
+def _jagged(types: Iterable[type]) -> bool:
+    # A jagged tensor (patches/torch_ops/batch_parts.py) calls the function for each of its parts, with patches.
+    return any(hasattr(one, "jagged") for one in types)
 
 
 def _taking(patches: list[Patch], function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Patch]:
@@ -333,8 +340,10 @@ class _Dispatch(TorchFunctionMode):
         super().__init__()
         self._scope = scope
 
-    def __torch_function__(self, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if _jagged(types):
+            return NotImplemented
         # Dynamo compiles the bodies of torch.cond and torch.while_loop, and this method with them. It could not
         # compile reads of the scope, so no patch acts there.
         if torch.compiler.is_dynamo_compiling():

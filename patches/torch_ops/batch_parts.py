@@ -1,4 +1,4 @@
-"""`list(x)` and back: the rows of a batch, taken apart and joined again in the same order.
+"""`list(x)` and back: the rows of a batch, taken apart and joined again in the same order; jagged tensors.
 
 The graph would have as many rows as the example. Each row remembers which row of which tensor it is; where all of them
 are stacked or joined again in their order, the tensor itself is the result, at any batch.
@@ -11,10 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
-from onnxpatch import exporting, op
-from onnxpatch.formulas.symbolic import example_of, symbolic
+from onnxpatch import RefusedError, exporting, op
+from onnxpatch.formulas.symbolic import example_of, function_name, symbolic
 
 _ROW = "__onnxpatch_row__"  # on each row: (the tensor it is of, its number, how many there are in the example)
 
@@ -178,3 +179,69 @@ def parts_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], d
     source, whole, _, count = marks[0]
     numbers = [mark[2] for mark in marks if mark[0] is source]
     return whole if numbers == list(range(count)) and len(found) == count else NotImplemented
+
+
+_REDUCED = ("mean", "sum", "amax", "amin")
+
+
+class _Jagged(nn.Parameter):
+    """A jagged tensor: each part as a batch of one. Every function is called for each of them.
+
+    A Parameter, since its constructor takes a tensor as it is, also while torch.export runs.
+    """
+
+    jagged: tuple[Tensor, ...] = ()
+
+    @classmethod
+    def of(cls, parts: Sequence[Tensor]) -> _Jagged:
+        """These parts, each with a first axis of length 1."""
+        made = cls(_HELD, requires_grad=False)
+        made.jagged = tuple(parts)
+        return made
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        name, given = function_name(function), {**dict(enumerate(args)), **(kwargs or {})}
+        if name in ("shape", "size", "numel", "values", "offsets", "to_padded_tensor"):
+            raise RefusedError(f"{name} of a jagged tensor is not exported: ask each part of its unbind()")
+        (count,) = {len(one.jagged) for one in given.values() if isinstance(one, cls)}
+        found = []
+        for number in range(count):
+            own = {key: one.jagged[number] if isinstance(one, cls) else one for key, one in given.items()}
+            placed = [own.pop(place) for place in range(len(args))]
+            found.append(function(*placed, **own))
+        if name == "unbind":
+            return tuple(part for (part,) in found)
+        if name in _REDUCED and found[0].dim() < args[0].dim():
+            return torch.cat(found)
+        return cls.of(found) if isinstance(found[0], Tensor) else found[0]
+
+
+_HELD = torch.empty(0)
+
+
+def _pooled(short: Tensor, long: Tensor) -> tuple[Tensor, Tensor]:
+    """NaViT's way: images of different sizes attend each to itself, without padding."""
+    x = torch.nested.nested_tensor([short, long], layout=torch.jagged)
+    heads = functional.layer_norm(x, (8,)).unflatten(-1, (2, 4)).transpose(1, 2)
+    mixed = functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(-2)
+    return torch.stack([part.amax(0) for part in (x + mixed).unbind()]), mixed.mean(1)
+
+
+@op(
+    "nested.nested_tensor",
+    "nested.as_nested_tensor",
+    name="jagged-tensor",
+    why="Unsupported value kind: Tensor; Unable to cast NotImplemented to Tensor; Could not guard on data-dependent "
+    "expression Ne(u1, u0), of a model that makes a nested tensor",
+    reason="Unsupported value kind|Unable to cast|data-dependent",
+    link="https://github.com/lucidrains/vit-pytorch/blob/main/vit_pytorch/na_vit_nested_tensor.py",
+    tries=lambda short, long: (torch.randn(short, 8), torch.randn(long, 8)),
+    sizes=((3, 5), (2, 9), (6, 4)),
+    case=_pooled,
+)
+def jagged_tensor(tensor_list: Sequence[Tensor], **options: Any) -> Tensor:
+    """A batch of parts of one rank, of which every function takes each part by itself."""
+    if isinstance(tensor_list, Tensor) or options.get("layout") is not torch.jagged:
+        return NotImplemented
+    return _Jagged.of([part[None].to(options.get("dtype") or part.dtype) for part in tensor_list])
