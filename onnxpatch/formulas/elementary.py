@@ -18,6 +18,12 @@ _CENTER = (3.3871327179, 50.434271938, 159.29113202, 59.109374720), (1.0, 17.895
 _NEAR = (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103), (1.0, 0.73700164250, 0.12021132975)
 _FAR = (6.6579051150, 3.0812263860, 0.42868294337, 0.017337203997), (1.0, 0.24197894225, 0.012258202635)
 
+# A fit of erfinv(x) / x in log(1 - x**2) from -17 to 0, within 3e-7 in float32: numerator and denominator.
+_ERFINV = (
+    (-37260.4336, 12936.7402, -2518.20679, 328.282379, -27.1995430, 1.0),
+    (-42043.8945, 3590.50439, -1353.48828, 80.2256470, -7.46552992, 0.0525959879),
+)
+
 
 def floats(x: Tensor) -> Tensor:
     """x, whole numbers and flags as floats of the default width."""
@@ -26,7 +32,7 @@ def floats(x: Tensor) -> Tensor:
 
 def polynomial(x: Tensor, terms: Sequence[float]) -> Tensor:
     """terms[0] + terms[1] x + terms[2] x**2 + ..."""
-    found = terms[-1] * x + terms[-2]
+    found = (x if terms[-1] == 1 else terms[-1] * x) + terms[-2]
     for term in reversed(terms[:-2]):
         found = found * x + term
     return found
@@ -49,9 +55,20 @@ def softplus(x: Tensor) -> Tensor:
 
 def expm1(x: Tensor) -> Tensor:
     """exp(x) - 1."""
-    # exp(x) - 1 cancels for small x. exp(x) - 1 = tanh(x / 2) (exp(x) + 1) does not.
-    grown = torch.exp(x)
-    return torch.where(x.abs() < 1, torch.tanh(x / 2) * (grown + 1), grown - 1)
+    # The difference has no digits of a small x; this product has.
+    return torch.tanh(x * 0.5) * (torch.exp(x) + 1)
+
+
+def cosh(x: Tensor) -> Tensor:
+    """(exp(x) + exp(-x)) / 2."""
+    half = torch.exp(x.abs() * 0.5)
+    # In two factors: the exponential alone is infinite before its half is.
+    return 0.5 * half * half + 0.5 / half / half
+
+
+def cut_off(x: Tensor) -> Tensor:
+    """x without what is behind the point."""
+    return torch.maximum(torch.floor(x), torch.minimum(torch.ceil(x), torch.zeros((), dtype=x.dtype)))
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
@@ -93,6 +110,16 @@ def normal_quantile(q: Tensor, outside: Tensor | None = None) -> Tensor:
     found = torch.where(q.abs() <= 0.425, center, torch.sign(q) * tail)
     found = torch.where(outside == 0, torch.sign(q) * math.inf, found)
     return torch.where(outside < 0, torch.full_like(q, math.nan), found)
+
+
+def erfinv(x: Tensor) -> Tensor:
+    """The number whose error function is x. The fit is one for float32: no other one is as near to 1."""
+    if x.dtype != torch.float32:
+        return normal_quantile(x / 2) / math.sqrt(2)
+    rest = torch.log((1 - x) * (1 + x))
+    near = rest.clamp(min=-17.0)
+    # What is taken away is nothing but at 1 and -1, where it is infinite.
+    return x * (polynomial(near, _ERFINV[0]) / polynomial(near, _ERFINV[1]) - rest * 1e-38)
 
 
 def floor_quotient(input: Tensor, other: Tensor | float) -> Tensor:

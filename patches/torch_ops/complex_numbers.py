@@ -235,7 +235,9 @@ def angle_of_real(input: Tensor) -> Tensor:
     if input.is_complex():
         return NotImplemented
     x = floats(input)
-    return torch.where(torch.isnan(x), x, (x < 0).to(x.dtype) * math.pi)
+    most = torch.tensor(torch.finfo(x.dtype).max, dtype=x.dtype)
+    # Any negative number is beyond pi, times this.
+    return (x * -most * most).clamp(0.0, math.pi)
 
 
 op("isreal", why=untraced("aten::isreal"), tries=numbers, to=lambda x: torch.ones_like(x, dtype=torch.bool))

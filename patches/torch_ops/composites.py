@@ -10,7 +10,7 @@ import torch
 from onnxpatch import missing, op
 from onnxpatch.formulas import matrices as by_matrices
 from onnxpatch.formulas.calls import call_of
-from onnxpatch.formulas.elementary import reduced
+from onnxpatch.formulas.elementary import cut_off, reduced
 from onnxpatch.formulas.symbolic import function_name
 from onnxpatch.patching.proof import matrices
 
@@ -154,8 +154,8 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "sinc": lambda x: torch.where(x == 0, torch.ones_like(x), torch.sin(torch.pi * x) / (torch.pi * x)),
     "exp2": lambda x: torch.pow(2.0, x),
     "sgn": torch.sign,
-    "frac": lambda x: x - torch.floor(x.clamp(min=0)) - torch.ceil(x.clamp(max=0)),
-    "trunc": lambda x: torch.sign(x) * torch.floor(x.abs()),
+    "frac": lambda x: x - cut_off(x),
+    "trunc": cut_off,
     "xlogy": lambda x, y: torch.where(x == 0, torch.zeros_like(x), x * torch.log(y)),
     "vdot": lambda x, y: (x * y).sum(),
     "logit": lambda x, eps=None: torch.log((c := x if eps is None else x.clamp(eps, 1 - eps)) / (1 - c)),

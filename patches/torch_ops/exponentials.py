@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, untraced
+from onnxpatch.formulas import elementary
 from onnxpatch.formulas.elementary import erfc, erfc_scaled, expm1, floats, log1p, normal_quantile, softplus
 from onnxpatch.patching.proof import LOST_DIGITS, at_magnitudes, fractions, numbers, positive, shares
 
@@ -74,26 +75,22 @@ def logsigmoid(input: Tensor) -> Tensor:
 
 @op("sinh", why=untraced("aten::sinh"), tries=numbers)
 def sinh(input: Tensor) -> Tensor:
-    """(exp(x) - exp(-x)) / 2, which keeps the digits of a small x."""
+    """(exp(x) - exp(-x)) / 2, as a product that keeps the digits of a small x."""
     x = floats(input)
-    size = x.abs()
-    near, half = expm1(size.clamp(max=8.0)), torch.exp(size / 2)
-    # In two factors: the exponential alone is infinite before its half is.
-    return torch.sign(x) * torch.where(size < 8, (near + near / (1 + near)) / 2, half / 2 * half)
+    return torch.tanh(x * 0.5) * (elementary.cosh(x) + 1)
 
 
-@op("cosh", why=untraced("aten::cosh"), tries=numbers)
-def cosh(input: Tensor) -> Tensor:
-    """(exp(x) + exp(-x)) / 2."""
-    half = torch.exp(floats(input).abs() / 2)
-    return half / 2 * half + 0.5 / half / half
+op("cosh", why=untraced("aten::cosh"), tries=numbers, to=lambda x: elementary.cosh(floats(x)))
 
 
 @op("atanh", "arctanh", why=untraced("aten::atanh"), tries=shares, case=lambda x: (torch.atanh(x), x.neg().arctanh()))
 def atanh(input: Tensor) -> Tensor:
-    """The number whose hyperbolic tangent is x."""
-    size = floats(input).abs()
-    return torch.sign(input) * log1p(2 * size / (1 - size)) / 2
+    """The number whose hyperbolic tangent is x: half the logarithm of (1 + x) / (1 - x)."""
+    x = floats(input)
+    share = (1 + x) / (1 - x)
+    # Near 1 the share is rounded to another number: its logarithm is off by what was added.
+    near = share.clamp(0.5, 2.0)
+    return 0.5 * (torch.log(share) + (((x + x) / (1 - x)).clamp(-0.5, 1.0) - (near - 1)) / near)
 
 
 @op(
@@ -149,15 +146,13 @@ def log_ndtr(input: Tensor) -> Tensor:
     return torch.where(x < 0, torch.log(scaled / 2) - x * x, log1p(-scaled * torch.exp(-x * x) / 2))
 
 
-@op(
+op(
     "erfinv",
     why=missing("aten::erfinv", "prims::erf_inv"),
     tries=shares,
     case=lambda x: (torch.erfinv(x), (x * x - 1).erfinv()),
+    to=lambda x: elementary.erfinv(floats(x)),
 )
-def erfinv(input: Tensor) -> Tensor:
-    """The number whose error function is x."""
-    return normal_quantile(floats(input) / 2) / math.sqrt(2)
 
 
 @op(

@@ -175,13 +175,19 @@ def _first_unknown(x: Tensor) -> Tensor:
     return torch.where(torch.arange(x.numel()).reshape(x.shape) == 0, torch.nan, x)
 
 
+def _bent(apart: Tensor, end: float) -> Tensor:
+    """A parabola up to `end`, a line beyond."""
+    near = apart.clamp(max=end)
+    return near * (apart - near * 0.5)
+
+
 @_loss(
     pairs, lambda x, y: (functional.smooth_l1_loss(x, y), functional.smooth_l1_loss(x, y, reduction="sum", beta=0.3))
 )
 def smooth_l1_loss(input: Tensor, target: Tensor, beta: float = 1.0) -> Tensor:
     """A parabola within `beta`, a line beyond."""
     apart = (input - target).abs()
-    return torch.where(apart < beta, apart * apart / (2 * beta), apart - beta / 2) if beta else apart
+    return _bent(apart, beta) / beta if beta else apart
 
 
 @_loss(pairs, lambda x, y: functional.huber_loss(x, y, "none", 0.4))
@@ -189,8 +195,7 @@ def huber_loss(input: Tensor, target: Tensor, delta: float = 1.0, weight: Tensor
     """A parabola within `delta`, a line beyond."""
     if weight is not None:
         return NotImplemented
-    apart = (input - target).abs()
-    return torch.where(apart <= delta, apart * apart / 2, delta * (apart - delta / 2))
+    return _bent((input - target).abs(), delta)
 
 
 @_loss(lambda b, n: (shares(b, n).round(decimals=1), shares(b, n)))

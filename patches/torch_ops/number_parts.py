@@ -12,6 +12,7 @@ from torch import Tensor
 
 from onnxpatch import missing, op, while_loop
 from onnxpatch.formulas import nodes
+from onnxpatch.formulas.elementary import cut_off
 from onnxpatch.formulas.nodes import Value, Writer
 from onnxpatch.patching.proof import integers, pairs
 
@@ -82,7 +83,7 @@ def nextafter(input: Tensor, other: Tensor) -> Tensor:
     found = torch.where(y < x, grown - step, grown + step)
     found = torch.where(small, found * 2.0**-digits, found)
     # From infinity to the largest number.
-    found = torch.where(x.abs() == math.inf, torch.sign(x) * most, found)
+    found = torch.where(x.abs() == math.inf, x.clamp(-most, most), found)
     return torch.where((x == y) | torch.isnan(y), y, found).to(dtype)
 
 
@@ -159,10 +160,9 @@ def truncated_quotient(input: Tensor, other: Any, *, rounding_mode: str | None =
     """The quotient of floats without what is behind the point."""
     if rounding_mode != "trunc" or not isinstance(input, Tensor):
         return NotImplemented
-    found = input / other
     if not torch.result_type(input, other).is_floating_point:
         return NotImplemented
-    return torch.where(found < 0, torch.ceil(found), torch.floor(found))
+    return cut_off(input / other)
 
 
 def _large(n: int) -> tuple[Tensor, Tensor]:

@@ -160,9 +160,10 @@ def unique_consecutive(
 ) -> Any:
     """The first of each run of equal numbers, where each number's run is, and how long the runs are."""
     x = input.flatten() if dim is None else input.movedim(dim, 0)
-    rows = x.reshape([x.shape[0], -1])
-    other = (rows[1:] != rows[:-1]).any(1)
-    first = torch.cat((torch.ones_like(rows[:1, 0], dtype=torch.bool), other))
+    rows = x if x.dim() == 1 else x.reshape([x.shape[0], -1])
+    other = rows[1:] != rows[:-1]
+    first = torch.cat((torch.ones_like(rows[:1], dtype=torch.bool), other))
+    first = first if x.dim() == 1 else first.any(1)
     found: tuple[Tensor, ...] = (x[first] if dim is None else x[first].movedim(0, dim),)
     if return_inverse:
         place = torch.cumsum(first.to(torch.int64), 0) - 1
