@@ -262,6 +262,7 @@ NOT_MEASURED = {
     **dict.fromkeys(
         [
             "limits-of-two-kinds",
+            "running-sums-of-small-numbers",
             "sum-of-flags",
             "floats-of-whole-numbers",
             "powers-of-two-dtypes",

@@ -5,6 +5,7 @@
     names of sizes         left out      where they do not hold at every size: `_merges`
     bfloat16 on the CPU    in float32    MatMul(x, w) becomes Cast(MatMul(Cast(x), Cast(w)))
     an operator's float64  in float32    the same, of Erf, InstanceNormalization, ...: where the runtime names it
+    its int8 or int16      in int32      of Where, Max, CumSum, MatMul, ...: the result wraps around as in int16
     x[:, a:b] of int32     in int64      where a is int32 and b int64, since the ends of a Slice have one dtype
     layer_norm(x.half())   in float32    where its weights are in float32, as in torch.autocast
     rotary tables          expanded      RotaryEmbedding takes (batch, length, half), and onnxscript's rule gives it
@@ -25,7 +26,7 @@ import itertools
 import mmap
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,8 +51,13 @@ _LARGE = 16 << 20
 _FLOAT, _INT64, _FLOAT16, _FLOAT64, _COMPLEX = 1, 7, 10, 11, {14, 15}
 _NO_KERNEL = re.compile(
     r"Could not find an implementation for (\w+)\(|type is not supported with (\w+) |(\w+) operator does not support "
+    r"|Type 'tensor\(u?int(?:8|16)\)' of input parameter \S+ of operator \((\w+)\)"
 )
+# Dtypes of which operators lack kernels, uint8, int8, uint16 and int16 among them, and the wider one for each.
+_WIDER = ({_FLOAT16, _FLOAT64}, _FLOAT, "float32"), ({2, 3, 4, 5}, 6, "int32")
 _TWO_DTYPES = re.compile(r"Type parameter \((T|Tind)\) of Optype \((\w+)\) bound to different types")
+# The node that onnxruntime names of one that it writes out for such dtypes.
+_WRITTEN_OUT = {"Where": "Clip", "Max": "Relu"}
 # What moves values without a look at them, and what has other graphs inside: for these there are kernels.
 _MOVES = {
     "Cast", "CastLike", "Concat", "Constant", "ConstantOfShape", "Flatten", "Gather", "GatherElements", "GatherND",
@@ -126,7 +132,7 @@ def compute_in_float32(file: str | os.PathLike[str], tensors: Iterable[torch.Ten
         return 0
     with edited(file) as proto:
         _repair_numbers(proto)
-        return _cast(proto)
+        return _cast(proto, {BFLOAT16})
 
 
 def expand_rotary_tables(file: str | os.PathLike[str]) -> None:
@@ -158,8 +164,8 @@ def expand_rotary_tables(file: str | os.PathLike[str]) -> None:
 
 
 def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:
-    """Put casts around what onnxruntime refuses for its dtype: an operator without a kernel for float64 or float16, or
-    one whose places are of two dtypes.
+    """Put casts around what onnxruntime refuses for its dtype: an operator without a kernel for float64, float16 or
+    small whole numbers, or one whose places are of two dtypes.
 
     said: the runtime's error. Returns what was done, for a note; "" where the error is another one.
     """
@@ -174,14 +180,19 @@ def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:
             count = _in_one_dtype(proto, mixed[2], _FLOAT64)
         if count:
             return f"{mixed[2]} in float64, since its inputs had two dtypes: {count} nodes"
+        return _in_wider(file, mixed[2], "its inputs had two dtypes")
     missing = _NO_KERNEL.search(said)
-    if missing is None and mixed is None:
-        return ""
-    op = mixed[2] if mixed else next(filter(None, missing.groups() if missing else ()))
-    with edited(file) as proto:
-        count = _cast(proto, op)
-    why = "its inputs had two dtypes" if mixed else "onnxruntime's CPU has no kernel for its dtype"
-    return f"{op} in float32, since {why}: {count} nodes" if count else ""
+    op = next(filter(None, missing.groups())) if missing else ""
+    return _in_wider(file, op, "onnxruntime's CPU has no kernel for its dtype") if op else ""
+
+
+def _in_wider(file: str | os.PathLike[str], op: str, why: str) -> str:
+    for kinds, to, named in _WIDER:
+        with edited(file) as proto:
+            count = _cast(proto, kinds, {op, _WRITTEN_OUT.get(op, op)}, to)
+        if count:
+            return f"{op} in {named}, since {why}: {count} nodes"
+    return ""
 
 
 def _in_one_dtype(proto: ModelProto, op: str, to: int, first: int = 0) -> int:
@@ -244,28 +255,28 @@ def value_types(proto: ModelProto) -> dict[str, int]:
     return found
 
 
-def _cast(proto: ModelProto, op: str = "") -> int:
-    """op: an operator without kernel for float64 and float16; left out, all nodes of bfloat16 are cast."""
+def _cast(proto: ModelProto, kinds: Collection[int], ops: Collection[str] = (), to: int = _FLOAT) -> int:
+    """Compute nodes of these dtypes in a wider one: those of some operators, or all."""
     types, numbers = value_types(proto), itertools.count()
 
     def written(node: NodeProto) -> list[NodeProto]:
-        kinds = {BFLOAT16} if not op else {_FLOAT16, _FLOAT64} if op == node.op_type else set()
-        narrow = {name: types[name] for name in (*node.input, *node.output) if types.get(name) in kinds}
+        values = (*node.input, *node.output) if not ops or node.op_type in ops else ()
+        narrow = {name: types[name] for name in values if types.get(name) in kinds}
         adds = any(one.name == "reduction" and one.s != b"none" for one in node.attribute)
         moves = node.op_type in _MOVES and not adds
-        return [] if moves or not narrow else _in_float32(node, narrow, wide, numbers)
+        return [] if moves or not narrow else _widened(node, narrow, to, wide, numbers)
 
     count = 0
     for graph in all_graphs(proto.graph):
-        wide: dict[str, str] = {}  # by the name of a value: that of its float32
+        wide: dict[str, str] = {}  # by the name of a value: that of its wider one
         count += rewrite(graph, written)
     return count
 
 
-def _in_float32(
-    node: NodeProto, narrow: dict[str, int], wide: dict[str, str], numbers: Iterator[int]
+def _widened(
+    node: NodeProto, narrow: dict[str, int], to: int, wide: dict[str, str], numbers: Iterator[int]
 ) -> list[NodeProto]:
-    """The node on float32, with a Cast for each of its values in `narrow`. wide: those that have one already."""
+    """The node in a wider dtype, with a Cast for each of its values in `narrow`. wide: those that have one already."""
     from onnx import helper
 
     before, after = [], []
@@ -273,14 +284,14 @@ def _in_float32(
         if name in narrow:
             if name not in wide:
                 # An inner graph may have its own, and so may each operator that is cast later.
-                wide[name] = f"{name}_float32_{node.op_type}_{next(numbers)}"
-                before.append(helper.make_node("Cast", [name], [wide[name]], f"{wide[name]}_cast", to=_FLOAT))
+                wide[name] = f"{name}_wide_{node.op_type}_{next(numbers)}"
+                before.append(helper.make_node("Cast", [name], [wide[name]], f"{wide[name]}_cast", to=to))
             node.input[place] = wide[name]
     for attribute in node.attribute:  # of RandomNormal, EyeLike
         if attribute.name == "dtype" and attribute.i in narrow.values():
-            attribute.i = _FLOAT
+            attribute.i = to
     for place, name in enumerate(node.output):
         if name in narrow:
-            node.output[place] = f"{name}_in_float32"
+            node.output[place] = f"{name}_wide"
             after.append(helper.make_node("Cast", [node.output[place]], [name], f"{name}_rounded", to=narrow[name]))
     return [*before, node, *after]

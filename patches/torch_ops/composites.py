@@ -157,7 +157,7 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
     "frac": lambda x: x - cut_off(x),
     "trunc": cut_off,
     "xlogy": lambda x, y: torch.where(x == 0, torch.zeros_like(x), x * torch.log(y)),
-    "vdot": lambda x, y: (x * y).sum(),
+    "vdot": torch.dot,
     "logit": lambda x, eps=None: torch.log((c := x if eps is None else x.clamp(eps, 1 - eps)) / (1 - c)),
 }
 """By the name that torch gives the function."""

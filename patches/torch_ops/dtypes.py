@@ -226,6 +226,24 @@ def limits(original: Callable[..., Tensor], input: Tensor, min: Any = None, max:
     return original(floats(input), float(min), float(max))
 
 
+_SMALL = (torch.uint8, torch.int8, torch.int16, torch.int32)
+
+
+op(
+    "cumsum",
+    name="running-sums-of-small-numbers",
+    why="whole numbers differ: the running sum of bytes or int32 wraps around; eager's is int64",
+    reason="whole numbers or flags differ|CumSum",
+    exporters=("trace",),
+    tries=lambda b, n: torch.arange(b * n).reshape(b, n) + 90,
+    case=lambda x: (x.to(torch.uint8).cumsum(1), torch.cumsum(x.int() << 24, dim=0)),
+    unchanged=lambda x: x.cumsum(1),
+    to=lambda original, input, *args, **kwargs: (
+        original(input.to(torch.int64), *args, **kwargs) if input.dtype in _SMALL else NotImplemented
+    ),
+)
+
+
 _either, _both = lambda x, y: x | y, lambda x, y: x & y
 _FLAGS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "add": _either, "maximum": _either, "fmax": _either, "minimum": _both, "fmin": _both,

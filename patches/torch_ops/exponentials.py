@@ -22,7 +22,7 @@ op(
     tries=fractions,
     case=at_magnitudes(lambda x: torch.log1p(x.abs())),
     reason=LOST_DIGITS,
-    to=lambda x: log1p(x) if x.is_floating_point() else NotImplemented,
+    to=lambda x: log1p(floats(x)),
 )
 op(
     "expm1",
@@ -30,21 +30,20 @@ op(
     tries=fractions,
     case=at_magnitudes(torch.expm1),
     reason=f"aten::expm1|{LOST_DIGITS}",
-    to=lambda x: expm1(x) if x.is_floating_point() else NotImplemented,
+    to=lambda x: expm1(floats(x)),
 )
 
 
 @op("asinh", "arcsinh", why=untraced("aten::asinh"), tries=fractions, case=at_magnitudes(torch.asinh))
 def asinh(input: Tensor) -> Tensor:
-    """The number whose hyperbolic sine is x, of a floating-point x."""
-    if not input.is_floating_point():
-        return NotImplemented
+    """The number whose hyperbolic sine is x."""
+    x = floats(input)
     # Of |x|: for a negative x the sum would cancel. Beyond 1e4 the root is |x|, and a square might be infinite.
-    size = input.abs()
+    size = x.abs()
     near = size.clamp(max=1e4)
     square = near * near
     found = log1p(near + square / (1 + torch.sqrt(1 + square)))
-    return torch.sign(input) * torch.where(size > near, torch.log(size) + math.log(2), found)
+    return torch.sign(x) * torch.where(size > near, torch.log(size) + math.log(2), found)
 
 
 def _shrunk(n: int) -> Tensor:
@@ -226,21 +225,28 @@ def copysign(input: Tensor, other: Tensor | float) -> Tensor:
     return torch.where(signbit(floats(torch.as_tensor(other))), -size, size)
 
 
+_ROUNDED = ("ceil", "floor", "round", "trunc")
+
+
 @op(
     "isnan",
     "isinf",
     "isfinite",
+    *_ROUNDED,
     name="finite-whole-numbers",
-    why="Type 'tensor(int64)' of input parameter (x) of operator (IsNaN) is invalid",
-    reason="IsNaN|IsInf",
+    why="Type 'tensor(int64)' of input parameter (x) of operator (IsNaN, Floor) is invalid",
+    reason="IsNaN|IsInf|aten::trunc",
     tries=lambda b, n: torch.arange(b * n).reshape(b, n) - 2,
-    case=lambda x: (x.isnan(), torch.isnan(x > 0), torch.isinf(x.int()), torch.isfinite(x.to(torch.uint8))),
+    case=lambda x: (x.isnan(), torch.isnan(x > 0), torch.isinf(x.int()), torch.isfinite(x.to(torch.uint8)), x.trunc(),
+                    torch.ceil(x.to(torch.int8)), x.floor(), x.round()),
     unchanged=lambda x: torch.isnan(x / 0),
-)
-def finite(original: Callable[..., Tensor], input: Tensor) -> Tensor:
-    """Of numbers that cannot be other than finite."""
+)  # fmt: skip
+def finite(original: Callable[..., Tensor], input: Tensor, **decimals: int) -> Tensor:
+    """Of numbers that are finite and whole in any case."""
     if input.is_floating_point() or input.is_complex():
         return NotImplemented
+    if original.__name__ in _ROUNDED:
+        return input.clone()
     made = torch.ones_like if original.__name__ == "isfinite" else torch.zeros_like
     return made(input, dtype=torch.bool)
 

@@ -120,19 +120,24 @@ def _shifts(b: int, n: int) -> tuple[Tensor, Tensor]:
     return integers(b, n) * 5, torch.where(by > 6, by * 9, by)
 
 
-@op("bitwise_right_shift", "Tensor.__rshift__", why="negative whole numbers shifted to the right are 0",
+@op("bitwise_right_shift", "Tensor.__rshift__", "bitwise_left_shift", "Tensor.__lshift__",
+    why="negative whole numbers shifted to the right are 0; bytes shifted by int16 stay bytes",
     reason="whole numbers or flags differ|division by zero", exporters=("trace",), tries=_shifts,
-    case=lambda x, y: (x >> y, x >> 1, torch.bitwise_right_shift(x, y)))  # fmt: skip
-def right_shift(original: Callable[..., Tensor], input: Tensor, other: Tensor | int) -> Tensor:
+    case=lambda x, y: (x >> y, x >> 1, torch.bitwise_right_shift(-9, y), x.byte() << y.abs().short()))  # fmt: skip
+def shifted(original: Callable[..., Tensor], input: Tensor | int, other: Tensor | int) -> Tensor:
     """-1 - x of a negative one has the other bits: its shift is the exporter's own."""
-    if not isinstance(input, Tensor) or input.is_floating_point() or input.dtype == torch.uint8:
+    dtype = torch.result_type(input, other)
+    if dtype.is_floating_point:
         return NotImplemented
-    bits = 8 * input.element_size() - 1
-    by = torch.as_tensor(other).to(input.dtype)
+    x, by = torch.as_tensor(input), torch.as_tensor(other)
+    x, by = (one if one.dtype == dtype else one.to(dtype) for one in (x, by))
+    if dtype == torch.uint8 or "left" in original.__name__ or "lshift" in original.__name__:
+        return NotImplemented if x is input else original(x, by)
+    bits = torch.iinfo(dtype).bits - 1
     # By more bits than there are, or by a negative number of them, nothing is left but the sign.
     by = torch.where((by < 0) | (by > bits), torch.full_like(by, bits), by)
-    found = original(torch.where(input < 0, -1 - input, input), by)
-    return torch.where(input < 0, -1 - found, found)
+    found = original(torch.where(x < 0, -1 - x, x), by)
+    return torch.where(x < 0, -1 - found, found)
 
 
 @op("Tensor.__rshift__", "Tensor.__lshift__", name="shifts-by-tensors",

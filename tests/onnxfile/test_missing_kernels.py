@@ -85,6 +85,23 @@ def test_an_operator_without_a_kernel_is_computed_in_float32(exporter: str, tmp_
     assert mean.input[0] == graph.input[0].name
 
 
+def in_int16(x: torch.Tensor, by: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    limited = x.clamp(-30, 900), torch.maximum(x, by), x.amax(1), x.masked_fill(x > 3, 7), torch.relu(x)
+    return x >> by, x.to(torch.uint8) << by, *limited, torch.nn.functional.pad(x, (1, 2)), x**2
+
+
+@pytest.mark.exports
+def test_small_whole_numbers_are_computed_in_int32(tmp_path: Path) -> None:
+    x, by = torch.arange(-9999, 9999, 999, dtype=torch.int16).reshape(3, 7), torch.arange(-1, 20, dtype=torch.int16)
+    args, axes = (x, by.reshape(3, 7)), ({0: "b", 1: "n"},) * 2
+    report = onnxpatch.export(
+        computing(in_int16), args, tmp_path / "m.onnx", exporter="trace", dynamic_shapes=axes, attempts="asked"
+    )
+    assert report.ok and "Where in int32, since onnxruntime's CPU has no kernel" in " ".join(report.notes)
+    found = onnxpatch.Session(tmp_path / "m.onnx")(*args)
+    assert [one.dtype for one in found] == [torch.int16] * 9
+
+
 @pytest.mark.exports
 def test_another_error_changes_nothing(tmp_path: Path) -> None:
     torch.onnx.export(torch.nn.ReLU(), (torch.randn(2),), str(tmp_path / "m.onnx"), dynamo=False)
