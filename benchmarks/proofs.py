@@ -114,7 +114,8 @@ def main(argv: list[str] | None = None) -> None:
     quiet()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     torchvision_ops.declare()
-    warm_up()
+    if not asked.device:  # a child of a process that has used a GPU cannot use it
+        warm_up()
     lines = asked.into.read_text().splitlines() if asked.resume and asked.into.exists() else []
     have = {(one["patch"], one["exporter"]) for one in map(json.loads, lines[1:])}
     asked.into.parent.mkdir(parents=True, exist_ok=True)

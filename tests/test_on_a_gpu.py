@@ -113,6 +113,46 @@ def test_branches_on_the_gpu(exporter: Any, providers: list[str] | None, tmp_pat
     assert report.ok, str(report)
 
 
+class Words(nn.Module):
+    """Rows of a table by token ids, and a part of the model that is made on the CPU and moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.places = nn.Embedding(19, 8), torch.randn(64, 8)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        places = self.places[: ids.shape[1]].to(ids.device)
+        return self.table(ids) + places * torch.arange(ids.shape[1]).cuda()[:, None]
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_ids_that_the_table_lacks_are_tried_and_the_gpu_stays_usable(exporter: Any, tmp_path: Path) -> None:
+    ids = torch.randint(0, 19, (2, 6), device="cuda")
+    report = onnxpatch.export(
+        Words().eval().cuda(), (ids,), tmp_path / "m.onnx", dynamic_shapes=({0: "b", 1: "n"},), exporter=exporter
+    )
+    assert report.ok, str(report)
+    assert float(torch.ones(2, device="cuda").sum()) == 2
+
+
+class Solved(nn.Module):
+    """What a stand-in computes with tables of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        squares = x.transpose(1, 2) @ x + 5 * torch.eye(x.shape[2], device=x.device)
+        return torch.linalg.inv(squares) @ x.transpose(1, 2)
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_stand_ins_make_their_tensors_on_the_gpu(exporter: Any, tmp_path: Path) -> None:
+    with torch.device("cuda"):  # the default device of everything, the kit's own work too
+        report = onnxpatch.export(
+            Solved().eval(), (torch.randn(2, 6, 8),), tmp_path / "m.onnx", dynamic_shapes=({0: "b", 1: "n"},),
+            exporter=exporter,
+        )  # fmt: skip
+    assert report.ok, str(report)
+
+
 def test_the_random_state_of_the_gpu_is_as_it_was(tmp_path: Path) -> None:
     model, args = Patches().eval().cuda(), example()
     before = torch.cuda.get_rng_state()

@@ -26,6 +26,7 @@ import torch
 from onnxpatch._torch.kernel_checks import (
     beyond_bounds,
     check_positions,
+    is_asserted,
     is_unchecked,
     makes_storage,
     result_bytes,
@@ -66,7 +67,8 @@ class CountedRun(TorchDispatchMode):
     why the forward was ended, or ''; it stays where the model catches the exception. by_data: an operator gave a
     Python number, or results whose size follows from values, or takes values for positions that it does not check.
     coarse: float16 or bfloat16, where an operator gave results in it.
-    Operators whose C code does not check the positions that it gets raise IndexError where these are outside.
+    Operators whose C code does not check the positions that it gets raise IndexError where these are outside; on a GPU,
+    all with positions do.
     """
 
     # torch.cond and torch.while_loop refuse to run in a mode that does not declare support for them.
@@ -99,9 +101,7 @@ class CountedRun(TorchDispatchMode):
         kwargs = kwargs or {}
         facts = _FACTS.get(func) or _FACTS.setdefault(func, _Facts(func))
         self.made += 1
-        self.by_data |= facts.by_data
-        if facts.unchecked:
-            check_positions(func, args, kwargs)
+        self._look(facts, func, args, kwargs)
         room = self._bytes - self._used
         if facts.makes_storage and (not (most := _most_bytes(args, kwargs)) <= room or facts.beyond_bounds):
             self._check(func, args, kwargs, most)
@@ -115,6 +115,13 @@ class CountedRun(TorchDispatchMode):
         if self._arithmetic:
             self.operations += _CALL + _ELEMENT * _elements(result) + _of_product(facts.formula, args, kwargs, result)
         return result
+
+    def _look(self, facts: _Facts, func: Any, args: Any, kwargs: Any) -> None:
+        """Note whether values decide about the call, and refuse positions that its kernel must not meet."""
+        on_a_gpu = facts.asserted and not _is_on_cpu(args)
+        self.by_data |= facts.by_data or on_a_gpu
+        if facts.unchecked or on_a_gpu:
+            check_positions(func, args, kwargs)
 
     def _check(self, func: Any, args: Any, kwargs: Any, most: float) -> None:
         try:
@@ -156,7 +163,7 @@ class _Facts:
     """What is the same for all calls of one operator."""
 
     def __init__(self, operator: Any) -> None:
-        self.unchecked = is_unchecked(operator)
+        self.unchecked, self.asserted = is_unchecked(operator), is_asserted(operator)
         self.makes_storage = makes_storage(operator)
         self.beyond_bounds = beyond_bounds(operator)
         self.by_data = self.unchecked or sized_by_data(operator)
@@ -164,6 +171,10 @@ class _Facts:
 
 
 _FACTS: dict[Any, _Facts] = {}
+
+
+def _is_on_cpu(args: Any) -> bool:
+    return not (args and isinstance(args[0], torch.Tensor)) or args[0].device.type in ("cpu", "meta")
 
 
 def _most_bytes(args: Any, kwargs: Any) -> float:

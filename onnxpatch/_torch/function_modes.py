@@ -40,6 +40,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from onnxpatch._torch import pytree
 from onnxpatch._torch.relied_on import gone_class
 from onnxpatch.process import undone
 
@@ -59,6 +60,14 @@ def unseen() -> Iterator[None]:
     with undone(lambda: disabled.__exit__(None, None, None)):
         disabled.__enter__()
         yield
+
+
+def device_of(values: object) -> contextlib.AbstractContextManager[object]:
+    """A context in which new tensors are on the device of the first of `values` that is not on the CPU, if one is."""
+    with unseen():
+        tensors = [one for one in pytree.tree_leaves(values) if isinstance(one, torch.Tensor)]
+        devices = (one.device for one in tensors if one.device.type not in ("cpu", "meta"))
+        return next(devices, contextlib.nullcontext())  # a torch.device is such a context
 
 
 @contextlib.contextmanager

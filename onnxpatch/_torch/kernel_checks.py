@@ -6,7 +6,9 @@
 Most calls are told to be small by a bound that costs a microsecond: the product of all elements and whole numbers that
 the operator gets. What exceeds it is asked on meta tensors, which have shapes and no values, and is remembered. Where
 shapes follow from values (`repeat_interleave`, `bincount`, `nonzero`), the values are read. Of operators whose C code
-does not look at positions, operands are read: probes move whole numbers, and no exception comes from there.
+does not look at positions, operands are read: probes move whole numbers, and no exception comes from there. On a GPU
+most kernels look at them, but one bad position ends all further use of the GPU by the process (device-side assert):
+there each operator with positions is checked.
 
 Of `OpOverload`, `_schema` says which results are views or operands, and `tags` which operators broadcast. If these
 move, every operator is asked, which takes longer, and no position is refused.
@@ -254,19 +256,106 @@ _RULES: dict[str, Callable[[_Call], bool]] = {
 }
 
 
+def _along(lowest: int = 0) -> Callable[[_Call], bool]:
+    """The rule for an `index` along one axis. lowest: -1 where it may count from the end."""
+
+    def rule(call: _Call) -> bool:
+        sizes = call["self"].shape
+        size = sizes[call["dim"]] if sizes else 1
+        return _within(call["index"], lowest * size, size - 1)
+
+    return rule
+
+
+def _anywhere(call: _Call) -> bool:
+    """take and put count through all elements."""
+    count = call["self"].numel()
+    return _within(call["index"], -count, count - 1)
+
+
+def _rows(call: _Call) -> bool:
+    return _within(call["indices"], 0, call["weight"].shape[0] - 1)
+
+
+def _by_axis(call: _Call) -> bool:
+    """`x[rows, columns]`; a mask stands for as many axes as it has."""
+    axis, fit = 0, True
+    for one in call["indices"]:
+        mask = one is not None and one.dtype in (torch.bool, torch.uint8)
+        if one is not None and not mask and axis < call["self"].dim():
+            size = call["self"].shape[axis]
+            fit = fit and _within(one, -size, size - 1)
+        axis += one.dim() if mask else 1
+    return fit
+
+
+def _targets(call: _Call) -> bool:
+    target = call["target"]
+    classes = call["self"].shape[min(1, call["self"].dim() - 1)]
+    return _within(target[target != call["ignore_index"]], 0, classes - 1)
+
+
+def _probabilities(call: _Call) -> bool:
+    return _within(call["self"], 0, 1)
+
+
+def _true(call: _Call) -> bool:
+    return bool(call["self"].any())
+
+
+def _counted(call: _Call) -> bool:
+    return _within(call["repeats"], 0, math.inf)
+
+
+# Their kernels for GPUs assert these; those for the CPU raise an error of their own.
+_ON_A_GPU: dict[str, Callable[[_Call], bool]] = {
+    **dict.fromkeys(("gather", "index_select", "index_add", "index_copy", "index_reduce"), _along()),
+    **dict.fromkeys(("scatter", "scatter_add", "scatter_reduce"), _along()),
+    "index_fill": _along(-1),
+    "take": _anywhere,
+    "put": _anywhere,
+    "embedding": _rows,
+    "index": _by_axis,
+    "index_put": _by_axis,
+    "_index_put_impl": _by_axis,
+    "_unsafe_index": _by_axis,
+    "_unsafe_index_put": _by_axis,
+    "nll_loss_forward": _targets,
+    "nll_loss2d_forward": _targets,
+    "binary_cross_entropy": _probabilities,
+    "_assert_async": _true,
+    "repeat_interleave": _counted,
+}
+
+
 def is_unchecked(operator: Any) -> bool:
     """Whether an operator reads positions that its C code does not check."""
-    schema = getattr(operator, "_schema", None)
-    return schema is not None and schema.name in _RULES
+    return _name(operator) in _RULES
+
+
+def is_asserted(operator: Any) -> bool:
+    """Whether a bad position of an operator ends the use of a GPU: see `check_positions`."""
+    return _on_a_gpu(operator) is not None
 
 
 def check_positions(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise IndexError where such an operator gets positions outside of its operands."""
-    schema = operator._schema
-    names = [argument.name for argument in schema.arguments]
-    if not _RULES[schema.name]({**dict(zip(names, args, strict=False)), **kwargs}):
-        raise IndexError(f"{schema.name} got positions outside of its operands")
+    """Raise IndexError where an operator gets positions outside of its operands."""
+    rule = _RULES.get(_name(operator)) or _on_a_gpu(operator)
+    names = [argument.name for argument in operator._schema.arguments]
+    given = {argument.name: argument.default_value for argument in operator._schema.arguments}
+    if rule is not None and not rule({**given, **dict(zip(names, args, strict=False)), **kwargs}):
+        raise IndexError(f"{_name(operator)} got positions outside of its operands")
 
 
-def _within(values: torch.Tensor, lowest: int, highest: int) -> bool:
+def _name(operator: Any) -> str:
+    schema = getattr(operator, "_schema", None)
+    return "" if schema is None else str(schema.name)
+
+
+def _on_a_gpu(operator: Any) -> Callable[[_Call], bool] | None:
+    home, _, name = _name(operator).partition("::")
+    return _ON_A_GPU.get(name.removesuffix("_")) if home == "aten" else None
+
+
+def _within(values: torch.Tensor, lowest: float, highest: float) -> bool:
     return not values.numel() or bool((values >= lowest).all() and (values <= highest).all())

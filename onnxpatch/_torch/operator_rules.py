@@ -133,10 +133,12 @@ def _ordered(node: fx.Node) -> None:
 
 
 def _cast(node: fx.Node) -> None:
-    if _value(node).dtype == _value(node.args[0]).dtype:
+    made, given = _value(node), _value(node.args[0])
+    moved = {} if made.device == given.device else {"device": made.device}
+    if made.dtype == given.dtype and not moved:
         _passed(node)
     else:
-        _becomes(node, _aten._to_copy.default, node.args[0], dtype=_value(node).dtype)
+        _becomes(node, _aten._to_copy.default, node.args[0], dtype=made.dtype, **moved)
 
 
 def _viewed(node: fx.Node, sizes: Any = None) -> None:

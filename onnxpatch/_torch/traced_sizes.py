@@ -255,7 +255,9 @@ class _Sizes:
         kind = node.kind()
         if kind == "prim::Constant":
             constant = value.toIValue()
-            return [self._world.mode.from_tensor(constant) if isinstance(constant, torch.Tensor) else constant]
+            if isinstance(constant, torch.device):
+                return [torch.device("cpu")]  # where all fake tensors are
+            return [self._world.mode.from_tensor(constant.cpu()) if isinstance(constant, torch.Tensor) else constant]
         given = [self._known[one.unique()] for one in node.inputs()]
         if any(isinstance(one, _UnknownError) for one in given):
             raise _UnknownError

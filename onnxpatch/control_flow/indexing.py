@@ -159,7 +159,7 @@ def written(target: torch.Tensor, index: object, value: object) -> torch.Tensor:
     axes = [axis for axis, part in enumerate(parts) if _is_number(part)]
     row, outer = target, []
     for axis in axes:
-        place = _place(parts[axis], target.shape[axis])
+        place = _place(parts[axis], target.shape[axis], target.device)
         outer.append((axis, row, place))
         row = row.index_select(axis, place.reshape(1))
     for axis in reversed(axes):
@@ -178,7 +178,7 @@ def _in_row(row: torch.Tensor, rest: list[object], value: object) -> torch.Tenso
     if rest and isinstance(rest[0], torch.Tensor):
         return _at_places(row, rest[0], made, value)
     ranges = [(axis, part) for axis, part in enumerate(rest) if isinstance(part, slice) and part != Whole]
-    inside = torch.ones((1,) * row.dim(), dtype=torch.bool)
+    inside = torch.ones((1,) * row.dim(), dtype=torch.bool, device=row.device)
     for axis, part in ranges:
         size = row.shape[axis]
         start = _place(part.start or 0, size)
@@ -246,14 +246,14 @@ def _is_single(value: object) -> bool:
     return not isinstance(value, torch.Tensor) or value.dim() == 0
 
 
-def _place(number: object, size: object) -> torch.Tensor:
+def _place(number: object, size: object, device: torch.device | None = None) -> torch.Tensor:
     """The place that a whole number names; negative ones count from the end."""
-    place = as_tensor(number, torch.int64)
+    place = as_tensor(number, torch.int64, device)
     return torch.where(place < 0, place + size, place)  # type: ignore[operator]
 
 
 def _positions(tensor: torch.Tensor, axis: int) -> torch.Tensor:
-    return torch.arange(tensor.shape[axis])
+    return torch.arange(tensor.shape[axis], device=tensor.device)
 
 
 def _along(flags: torch.Tensor, axis: int, dims: int) -> torch.Tensor:

@@ -33,7 +33,7 @@ import torch
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import free_symbols, in_steps, substitute_symbols
 from onnxpatch._torch.dispatch_modes import storage_key
-from onnxpatch._torch.function_modes import unseen
+from onnxpatch._torch.function_modes import device_of, unseen
 from onnxpatch.control_flow.pytrees import Leaf, Name, leaves, map_leaves, names_and_size_symbols, names_in, tensors
 from onnxpatch.decisions.ask import Site, here
 
@@ -141,7 +141,9 @@ class Rebinding:
             if call.constant:
                 continue
             args, kwargs = map_leaves(call.args, self), map_leaves(call.kwargs, self)
-            self.bind(call.result, call.function(*args, **kwargs))
+            with device_of(call.result):
+                made = call.function(*args, **kwargs)
+            self.bind(call.result, made)
 
 
 def pruned(calls: list[TorchCall], needed: set[Name]) -> list[TorchCall]:

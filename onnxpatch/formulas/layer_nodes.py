@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from onnxpatch.formulas.nodes import Value, Writer, as_ints, run, target_opset
+from onnxpatch.formulas.nodes import Value, Writer, as_ints, placed, run, target_opset
 
 _OPSET = 23  # the first opset with RMSNormalization
 # The order of ONNX's gates in torch's: i o f c of i f g o, and z r h of r z n.
@@ -108,6 +108,7 @@ def _run(layer: Any, kind: str, number: int, x: Tensor, lengths: Tensor | None, 
     ends = None if lengths is None else lengths.to(torch.int32)
     inputs = [x, input_weights, weights, biases, ends, *starts]
     made = torch.onnx.ops.symbolic_multi_out(kind, inputs, attributes, dtypes=[x.dtype] * len(shapes), shapes=shapes)
+    made = [placed(one, x) for one in made]
     # ONNX gives the directions an axis of their own, torch joins them with the features.
     return [made[0].permute(0, 2, 1, 3).flatten(2), *made[1:]]
 

@@ -98,7 +98,7 @@ def levels(places: Tensor, upper: bool = False) -> Tensor:
 
     places: numbers of rows one after the other, from a multiple of a power of two that is not less than their count.
     """
-    halves = 0.5 ** torch.arange(_BLOCK.bit_length() - 1)
+    halves = 0.5 ** torch.arange(_BLOCK.bit_length() - 1, device=places.device)
     parts = torch.floor(places[:, None] * halves)
     apart = (parts[:, None] != parts).to(torch.float32).sum(-1)
     return torch.where(places[:, None] > places if upper else places[:, None] < places, -1.0, apart)
@@ -261,7 +261,7 @@ def eliminated(loop: Loop, a: Tensor, most: Any, alone: bool = False) -> tuple[T
     if whole:
         both, order = column_by_column(most, start, order, columns)
     else:
-        both, order = rounds(loop, torch.ceil(torch.true_divide(most, size)).to(torch.int64), block, start, order)
+        both, order = rounds(loop, torch.ceil(torch.div(most, size)).to(torch.int64), block, start, order)
     return both, order
 
 

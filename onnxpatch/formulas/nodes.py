@@ -90,7 +90,12 @@ def run(recipe: Recipe, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
     if not hasattr(torch.onnx, "ops"):
         return recipe[0](x, *more)
     made: _Own = recipe[1](_Dynamo(), x, *more)
-    return made
+    return placed(made, x)
+
+
+def placed(made: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """The result of an ONNX node where x is: torch takes it for one on the CPU."""
+    return made if made.device == x.device else made.to(x.device)
 
 
 def _as_one_call(recipe: Recipe, trace: object, x: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:

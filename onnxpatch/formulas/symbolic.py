@@ -71,8 +71,8 @@ def fixed_size(x: Tensor, axis: int) -> int | None:
     """
     size = x.shape[axis]
     if isinstance(size, Tensor):
-        # NumPy gives a plain int, where `shape` under trace gives a tensor that is recorded.
-        return int(x.detach().numpy().shape[axis])
+        with tracing_paused():  # or `shape` gives a tensor that is recorded
+            return x.shape[axis]
     return size if isinstance(size, int) else None
 
 
@@ -126,7 +126,8 @@ def as_float(value: object) -> Any:
 def as_tensor(value: Any, dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
     """A 0-d tensor of any size or number."""
     if isinstance(value, Tensor):
-        return value.to(dtype)
+        made = value.to(dtype)
+        return made if device is None or made.device == torch.device(device) else made.to(device)
     return torch.scalar_tensor(value, dtype=dtype, device=device)
 
 

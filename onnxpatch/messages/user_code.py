@@ -30,6 +30,7 @@ from onnxpatch.messages.text import one_line, relative, tell
 # Python's own modules that call a user's function for him: a decorator's wrapper or a `with` is no line to show.
 _WRAPPERS = frozenset({"contextlib", "functools", "warnings"})
 _OURS = frozenset({"onnxpatch", "pytest_onnxpatch"})
+_IN_A_SCRIPT = "The following operation failed in the TorchScript interpreter."
 _TOOLS = frozenset({"torch", "sympy", "onnxscript", "onnx_ir", "onnx"}) | _OURS | _WRAPPERS
 
 
@@ -68,9 +69,10 @@ def asking_frame(start: FrameType | None, *past: str) -> FrameType | None:
 
 
 def said_by(error: BaseException) -> str:
-    """What an exception says; a remark where its own `__str__` raises."""
+    """What an exception says, without a script's traceback before it; a remark where its own `__str__` raises."""
     try:
-        return str(error)
+        text = str(error)
+        return text.rpartition("\nRuntimeError: ")[2].strip() if text.startswith(_IN_A_SCRIPT) else text
     except Exception as again:
         return f"its __str__ raises ({type(again).__name__})"
 

@@ -39,7 +39,13 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from onnxpatch._torch import exporting
-from onnxpatch._torch.function_modes import bodies_seen_by, export_error_recovery, modes_kept, torch_function_key
+from onnxpatch._torch.function_modes import (
+    bodies_seen_by,
+    device_of,
+    export_error_recovery,
+    modes_kept,
+    torch_function_key,
+)
 from onnxpatch._torch.guards import ignore_frames
 from onnxpatch._torch.signatures import Call, call_of
 from onnxpatch.decisions import ask as asking
@@ -167,7 +173,9 @@ def _after_running(patches: list[Patch], function: object, args: tuple[object, .
 def _called(patch: Patch, function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     before = _running.calls
     # A call that an interrupt left in the list would keep its patch from acting in this thread for good.
-    with undone(lambda: setattr(_running, "calls", before)):
+    # What a stand-in makes is on the device of its arguments; of torch.cond's bodies the model says where.
+    values = [] if any(map(callable, args)) else [*args, *kwargs.values()]
+    with undone(lambda: setattr(_running, "calls", before)), device_of(values):
         _running.calls = (*before, (function, patch))
         return patch.stand_in(*([function] if patch.takes_original else ()), *args, **kwargs)
 

@@ -233,7 +233,7 @@ def drawn(example: torch.Tensor, shape: Sequence[int], generator: torch.Generato
     flat = example.detach().reshape(-1).cpu()
     count = math.prod(shape)
     # From the example's own values: what is an index or a token id there stays a valid one.
-    values = flat[torch.randint(0, flat.numel(), (count,), generator=generator)]
+    values = flat[torch.randint(0, flat.numel(), (count,), generator=generator, device="cpu")]
     if flat.is_floating_point():
         values = _varied(flat, values, generator)
     values = values.reshape(tuple(shape))
@@ -253,7 +253,7 @@ def _order(example: torch.Tensor) -> int | None:
 
 def _varied(flat: torch.Tensor, values: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Values in the example's range. Zeros or ones are a dummy example: any float will do. Ints may be ids: kept."""
-    noise = torch.rand(values.shape, generator=generator).to(values.dtype)
+    noise = torch.rand(values.shape, generator=generator, device="cpu").to(values.dtype)
     if flat.numel() > 1 and bool((flat == flat[0]).all()):
         return noise if float(flat[0]) in (0.0, 1.0) else values * (0.75 + noise / 2)
     if bool((flat == flat.round()).all()):

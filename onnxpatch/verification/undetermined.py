@@ -349,5 +349,5 @@ def _as_far(again: OutputParity, found: OutputParity) -> bool:
 def _nudged(value: object, by: float, seed: int) -> object:
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return value
-    noise = torch.rand(value.shape, generator=torch.Generator().manual_seed(seed)).to(value)
+    noise = torch.rand(value.shape, generator=torch.Generator().manual_seed(seed), device="cpu").to(value)
     return value * (1 + by * (noise - 0.25))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onnxpatch._torch import kernel_checks
+from onnxpatch._torch import dispatch_modes, kernel_checks
 from onnxpatch._torch.dispatch_modes import CountedRun
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.verification.probe import Budget
@@ -80,6 +80,55 @@ def test_positions_inside_are_taken(call: Callable[[], Any]) -> None:
     want = call()
     with CountedRun():
         torch.testing.assert_close(call(), want, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda at: X.gather(0, at[:, None]),
+        lambda at: X.index_select(1, at),
+        lambda at: X.index_add(0, at, X[:2]),
+        lambda at: X.index_copy(0, at, X[:2]),
+        lambda at: X.index_fill(1, at, 2.0),
+        lambda at: X.scatter(0, at[:, None], 1.0),
+        lambda at: X.clone().scatter_add_(0, at[:, None], X),
+        lambda at: X.scatter_reduce(0, at[:, None], X, "amax"),
+        lambda at: X.take(at),
+        lambda at: X.put(at, X[:1, :2].reshape(-1)),
+        lambda at: X[at],
+        lambda at: X[:, at],
+        lambda at: X[X[:, 0] > -9.0][:, at],
+        lambda at: X[None][:, at, T([0, 1])],
+        lambda at: X.index_put((at, at * 0), X[0, 0]),
+        lambda at: torch.Tensor.__setitem__(X.clone(), (slice(None), at), 1.0),
+        lambda at: F.embedding(at, X),
+        lambda at: F.nll_loss(X[:2], at),
+        lambda at: F.cross_entropy(X.T[None].repeat(2, 1, 1)[..., :1], at[:, None], ignore_index=-3),
+        lambda at: F.one_hot(at, 3),
+        lambda at: torch.repeat_interleave(X[:2], at, dim=0),
+        lambda at: F.binary_cross_entropy(at.float() / 2, X[0, :2].sigmoid()),
+    ],
+)
+def test_where_a_gpu_would_be_lost_positions_are_checked_as_on_the_cpu(
+    call: Callable[[Tensor], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch_modes, "_is_on_cpu", lambda args: False)
+    accepted = []
+    for place in range(-14, 15):
+        try:
+            call(T([0, place]))
+            accepted.append(place)
+        except Exception:
+            pass
+    for place in range(-14, 15):
+        found = ""
+        try:
+            with CountedRun():
+                call(T([0, place]))
+        except Exception as error:
+            found = str(error)
+        assert (not found) == (place in accepted), (place, found)
+    assert 0 < len(accepted) < 29
 
 
 def test_an_example_that_reaches_such_an_operator_is_probed_within_its_operands() -> None:

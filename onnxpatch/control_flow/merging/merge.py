@@ -248,7 +248,7 @@ class _BranchMerger:
             return torch.full_like(binding(like), fill, dtype=slot.dtype)
         # A size that comes from data is not known on a path without the value: the sentinel has no elements along it.
         sizes = [binding(size) if has_hint(size) else 0 for size in like.shape]
-        return torch.full(sizes, fill, dtype=slot.dtype)
+        return torch.full(sizes, fill, dtype=slot.dtype, device=like.device)
 
     # torch.cond merges a size that differs between its branches, but computes strides from it only where it is first.
 
