@@ -181,7 +181,7 @@ def _in_row(row: torch.Tensor, rest: list[object], value: object) -> torch.Tenso
     inside = torch.ones((1,) * row.dim(), dtype=torch.bool, device=row.device)
     for axis, part in ranges:
         size = row.shape[axis]
-        start = _place(part.start or 0, size)
+        start = _place(0 if part.start is None else part.start, size)
         stop = size if part.stop is None else _place(part.stop, size)
         positions = _positions(row, axis)
         inside = inside & _along((positions >= start) & (positions < stop), axis, row.dim())

@@ -111,9 +111,8 @@ def _range(capture: Capture, function: Function, *bounds: object) -> object:
 
 def _enumerate(capture: Capture, function: Function, values: object, start: int = 0) -> object:
     # Of a known number of rows Python's own enumerate runs, which unrolls them.
-    if not isinstance(values, torch.Tensor) or static_dim(capture, values, 0) is not None:
-        return NotImplemented
-    return Rows(capture, values, start=start)
+    rows = _rows_in(capture, values)
+    return NotImplemented if rows is None else Rows(capture, rows, start=start)
 
 
 def _zip(capture: Capture, function: Function, *values: object, **strict: object) -> object:
@@ -131,7 +130,8 @@ def _rows_in(capture: Capture, value: Any) -> torch.Tensor | None:
     """The tensor whose rows a value gives, where their number depends on the input; None for other values."""
     if isinstance(value, tuple | list) and value:
         calls: list[Any] = [call for call in capture.explorers[-1].recorder.calls if call.function in _UNBINDS]
-        made = next((call for call in calls if call.result[0] is value[0]), None)
+        # All of them: a part of the list has fewer.
+        made = next((c for c in calls if len(c.result) == len(value) and c.result[0] is value[0]), None)
         value = None if made is None else capture.execute(torch.movedim, (*made.args, 0))
     dynamic = isinstance(value, torch.Tensor) and value.dim() and static_dim(capture, value, 0) is None
     return value if dynamic else None

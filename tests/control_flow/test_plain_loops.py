@@ -68,6 +68,40 @@ def test_the_last_piece_may_be_shorter_under_trace() -> None:
     ).ok
 
 
+class Overlapping(nn.Module):
+    """Frames added where they overlap. The first range starts at a tensor that is 0, as an `if` takes no start."""
+
+    def forward(self, frames: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros(2 * frames.shape[0] + 2)
+        for i in range(frames.shape[0]):
+            out[i * 2 : i * 2 + 4] += frames[i]
+        return out
+
+
+def test_ranges_that_overlap_are_added_under_trace() -> None:
+    frames = (torch.rand(4, 4),)
+    assert onnxpatch.export(
+        Overlapping().eval(), frames, dynamic_shapes=ROWS, exporter="trace", branches=True, attempts="asked"
+    ).ok
+
+
+class Unbound(nn.Module):
+    """Numbered columns of a list that `unbind` makes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = torch.zeros(x.shape[1])
+        for number, row in enumerate(x.unbind(0)):
+            total = 0.5 * total + row * number
+        return total
+
+
+def test_numbered_rows_of_unbind() -> None:
+    rows = (torch.rand(4, 4),)
+    assert onnxpatch.export(
+        Unbound().eval(), rows, dynamic_shapes=ROWS, exporter="trace", branches=True, attempts="asked"
+    ).ok
+
+
 class Running(nn.Module):
     """Sums of rows, from the second one on."""
 
