@@ -138,6 +138,8 @@ CASES = [
     Primitive("cumsum of bools", lambda x: torch.cumsum(x > 0, 1), row, _ROW, patches=("bool-reductions",)),
     Primitive("diff", lambda x: torch.diff(x, dim=1), row, _ROW, patches=("composites",)),
     Primitive("unfold 16, 4", lambda x: x.unfold(1, 16, 4), row, _ROW),
+    Primitive("unfold by a 64th", lambda x: x.unfold(1, x.shape[1] // 64, x.shape[1] // 64), row, _ROW,
+              patches=("windows-by-sizes",)),
     Primitive("diag_embed", lambda x: torch.diag_embed(x), root, _ROW, 900),
     Primitive("kron with 2 x 2", lambda x: torch.kron(x, torch.ones(2, 2)), matrix, _ROWS, 640,
               ("specialized-functions",)),

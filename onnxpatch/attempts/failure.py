@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +38,8 @@ class Failure:
     error: one line. module, line: where, if known. patches: those that acted. at_fault: those that are known to have
     failed. branch: a Python branch or loop on data or a size may be the cause. on_data: torch refused a branch on data
     in the model's own code. operator: the one that the exporter cannot translate. larger: sizes at which none inside
-    the model is 1, where the file is wrong since it took one that is 1 in the example for 1 always.
+    the model is 1, where the file is wrong since it took one that is 1 in the example for 1 always. other: sizes at
+    which the file is wrong and eager may take another side of an `if`, the nearest to the example's.
     """
 
     attempt: Attempt
@@ -51,6 +53,7 @@ class Failure:
     on_data: bool = False
     operator: str = ""
     larger: tuple[tuple[str, int], ...] = ()
+    other: tuple[tuple[str, int], ...] = ()
     seconds: float = 0.0
 
 
@@ -131,7 +134,23 @@ def _of_wrong(
     branch = elsewhere and not isinstance(model, torch.jit.ScriptModule) and _decides(reference, by_size)
     source = next(_sources(report), "") if report is not None else ""
     larger = _largest(one.sizes for one in getattr(report, "guards", ()) if one.harmful and _IS_ONE(one.expression))
-    return Failure(attempt, "wrong", text[:_LONGEST], "", source, names, branch=branch, larger=larger, seconds=seconds)
+    other = _nearest_wrong(report, reference) if branch and report is not None and reference is not None else ()
+    return Failure(
+        attempt, "wrong", text[:_LONGEST], "", source, names,
+        branch=branch, larger=larger, other=other, seconds=seconds,
+    )  # fmt: skip
+
+
+def _nearest_wrong(report: Report, reference: Reference) -> tuple[tuple[str, int], ...]:
+    """The sizes of the wrong comparison that are nearest to the example's, none of them 1 unless it is in the example.
+
+    Torch decides by a size of 1, as by no other.
+    """
+    example = {dim.name: dim.size for dim in reference.dims}
+    wrong = (one.sizes for one in report.checks if not one.ok and one.kind != "example")
+    fit = [sizes for sizes in wrong if sizes and all(size > 1 or size == example.get(n) for n, size in sizes.items())]
+    far = [sum(abs(math.log(size / max(example.get(n, 1), 1))) for n, size in sizes.items()) for sizes in fit]
+    return tuple(fit[far.index(min(far))].items()) if fit else ()
 
 
 def _largest(sizes: Iterable[dict[str, int]]) -> tuple[tuple[str, int], ...]:

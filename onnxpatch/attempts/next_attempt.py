@@ -5,7 +5,9 @@
        a size inside the model is 1 in the example:                 traced at larger ones
     3  torch alone:                                                 plain
     4  a Python branch or loop on data or a size failed:            branches=True (or False)
-    5  exporter="auto":                                             the other exporter, in the same order
+    5  a file is wrong at other sizes of a model with branches:     traced at such sizes: `if n % 2: x = pad(x, n % 2)`
+                                                                    is right at every size where its body is traced
+    6  exporter="auto":                                             the other exporter, in the same order
 
 Attempts that would fail in the same way are left out. If torch refused a branch on data in the model's own code,
 plain would stop at the same line: then branches=True comes first, and plain only if a patch acted, which may have
@@ -78,6 +80,7 @@ def _ways(first: Attempt, failed: Sequence[Failure]) -> Iterator[Attempt]:
         yield replace(base, branches=True)
         if any(one.patches for one in failed):
             yield first.as_plain()
+    yield from (replace(one.attempt, traced=one.other) for one in failed[:1] if one.other and not one.attempt.traced)
 
 
 def _cured(failed: Sequence[Failure]) -> Iterator[Attempt]:

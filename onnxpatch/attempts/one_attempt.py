@@ -225,7 +225,7 @@ def _with_larger_example(request: ExportRequest, reference: Reference | None, si
     comparison with eager shows it. The model must be unpatched: eager may be asked.
     """
     single = [dim.name for dim in reference.dims if dim.size == 1] if reference is not None else []
-    if request.exporter != "dynamo" or reference is None or not (single or sizes):
+    if reference is None or not (sizes or (single and request.exporter == "dynamo")):
         return request
     for wanted in [sizes] if sizes else [dict.fromkeys(single, size) for size in _LARGER]:
         probe = reference.oracle.at(wanted, must=True)

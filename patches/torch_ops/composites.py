@@ -11,7 +11,7 @@ from onnxpatch import missing, op
 from onnxpatch.formulas import matrices as by_matrices
 from onnxpatch.formulas.calls import call_of
 from onnxpatch.formulas.elementary import cut_off, reduced
-from onnxpatch.formulas.symbolic import function_name
+from onnxpatch.formulas.symbolic import function_name, same_size, symbolic
 from onnxpatch.patching.proof import matrices
 
 Tensor = torch.Tensor
@@ -95,17 +95,19 @@ def unflatten(x: Tensor, dim: Any, sizes: Any) -> Tensor:
 _MOST_BLOCKS = 16
 
 
-def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
+def unfold(x: Tensor, dimension: int, size: Any, step: Any) -> Tensor:
     """A window is ceil(size / step) blocks of `step` entries: as many slices, where a Gather would copy each entry."""
     axis, last = dimension % x.dim(), x.dim() - 1
     x = x.movedim(axis, last)  # the exporter's movedim is wrong for negative ones
-    count: Any = torch.div(x.shape[-1] - size, step, rounding_mode="floor") + 1
-    steps = -(-size // step)
-    if steps > _MOST_BLOCKS:
+    count: Any = (x.shape[-1] - size) // step + 1
+    dynamic = symbolic(size) or symbolic(step)
+    steps = (1 if same_size(size, step) else None) if dynamic else -(-size // step)
+    if steps is None or steps > _MOST_BLOCKS:
         places = torch.arange(count, device=x.device)[:, None] * step + torch.arange(size, device=x.device)
-        windows = x.index_select(-1, places.flatten()).unflatten(-1, (-1, size))
+        windows = x.index_select(-1, places.flatten()).unflatten(-1, (count, size))
     else:
-        x = x if size % step == 0 else torch.nn.functional.pad(x, (0, step))  # the last block of the last window
+        # What is added is the last block of the last window.
+        x = x if steps == 1 or size % step == 0 else torch.nn.functional.pad(x, (0, step))
         blocks = x.narrow(-1, 0, (count + steps - 1) * step).unflatten(-1, (-1, step))
         windows = torch.cat([blocks.narrow(-2, start, count) for start in range(steps)], -1)[..., :size]
     return windows.movedim(last, axis)
@@ -194,6 +196,29 @@ def compose(original: Callable[..., torch.Tensor], *args: object, **kwargs: obje
     # The composites name their arguments as they like: the call is passed on by torch's own signature.
     call = call_of(composite, original, args, kwargs, takes_original=False)
     return NotImplemented if call is None else composite(*call[0], **call[1])
+
+
+def _tiled(x: Tensor) -> tuple[Tensor, ...]:
+    """Three tiles of a padded image, as kornia's CLAHE has them, and windows whose size or step is half the image's."""
+    size = (x.shape[1] + 2) // 3
+    tiles = torch.nn.functional.pad(x, (0, 0, 0, size * 3 - x.shape[1])).unfold(1, size, size)
+    return tiles, x.unfold(1, x.shape[1] // 2, 1), x.unfold(-1, 2, x.shape[1] // 2)
+
+
+@op(
+    "Tensor.unfold",
+    name="windows-by-sizes",
+    why="Eq(((h + 2)//3), 3): unfold takes whole numbers alone, a window or a step that is a size is the example's",
+    reason="shape|input size not accessible",
+    link="https://github.com/kornia/kornia/blob/main/kornia/enhance/equalization.py",
+    tries=lambda b, h: torch.randn(b, h, 5),
+    sizes=((2, 8), (3, 7), (1, 4), (1, 13)),
+    case=_tiled,
+    unchanged=lambda x: x.unfold(1, 2, 1),
+)
+def windows_by_sizes(original: Callable[..., Tensor], self: Tensor, dimension: int, size: Any, step: Any) -> Tensor:
+    """The windows gathered by their places."""
+    return unfold(self, dimension, size, step) if symbolic(size) or symbolic(step) else NotImplemented
 
 
 def _on_diagonals(x: Tensor) -> tuple[Tensor, ...]:

@@ -1,4 +1,4 @@
-"""An example with a batch of one is exported at another batch size, since torch.export decides by a size of 1."""
+"""The exporter is given another example: of a batch of one, and where an `if` on a size went one way only."""
 
 import pytest
 import torch
@@ -53,3 +53,19 @@ def test_a_size_that_is_one_inside_the_model_is_traced_at_another(tmp_path):
         Patches().eval(), (torch.randn(2, 2, 2),), tmp_path / "m.onnx", dynamic_shapes=({1: "h", 2: "w"},)
     )
     assert report.ok and [one.name for one in report.attempts] == ["as called", "traced at h=4, w=4"]
+
+
+def test_where_a_file_is_wrong_at_other_sizes_one_of_them_is_traced(tmp_path):
+    class Pairs(nn.Module):
+        """Sums of pairs, as kornia's CLAHE has tiles: what is right at every length runs at odd ones alone."""
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.shape[1] % 2 == 0:
+                two = x.shape[1] // (x.shape[1] // 2)
+                return (x.reshape(x.shape[0], -1, two) * torch.tensor([1.0] * two)).sum(-1)
+            return torch.nn.functional.pad(x, (0, x.shape[1] % 2)).reshape(x.shape[0], -1, 2).sum(-1)
+
+    report = onnxpatch.export(
+        Pairs(), (torch.randn(2, 8),), tmp_path / "m.onnx", dynamic_shapes=({1: "n"},), exporter="trace"
+    )
+    assert report.ok and report.attempts[-1].name == "traced at n=9"
