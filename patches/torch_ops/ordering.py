@@ -100,14 +100,14 @@ def searchsorted(
     return found.to(torch.int32) if out_int32 else found
 
 
-def _stored_length(boundaries: Tensor) -> int | None:
-    """The length of boundaries that are constants, parameters or buffers; None for others, and where sizes cut them.
+def _stored_length(table: Tensor) -> int | None:
+    """The length of a table that is a constant, a parameter or a buffer; None for others, and where sizes cut it.
     Under trace sizes are tensors."""
     running = running_model() if exporting() == "trace" else None
-    if running is None or not traced_from(boundaries, running.tensors.values(), sizes=False):
+    if running is None or not traced_from(table, running.tensors.values(), sizes=False):
         return None
     with tracing_paused():
-        return int(boundaries.shape[-1])
+        return int(table.shape[-1])
 
 
 @op(

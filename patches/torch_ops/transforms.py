@@ -178,9 +178,8 @@ def torch_associative_scan(
         found = in_nest(lambda now, one: torch.where(first, one, now), combine_fn(before, row), row)
         return (torch.zeros_like(first), found), in_nest(torch.clone, found)
 
-    rows = in_nest(lambda x: _turned(x.movedim(dim, 0), reverse), xs)
-    start = torch.ones((), dtype=torch.bool), in_nest(lambda x: x[0], rows)
-    return in_nest(lambda out: _turned(out, reverse).movedim(0, dim), scan(step)(start, rows)[1])
+    start = torch.ones((), dtype=torch.bool), in_nest(lambda x: x.select(dim, -1 if reverse else 0), xs)
+    return torch_scan(step, start, xs, dim=dim, reverse=reverse)[1]
 
 
 # ------------------------------------------------------------------ modules with other weights
