@@ -20,8 +20,6 @@ from torch import Tensor
 from onnxpatch.formulas import nodes
 from onnxpatch.formulas.nodes import Recipe, Value, Writer
 
-# As the end of a Slice: up to the last entry, whatever the length is.
-_END = torch.iinfo(torch.int64).max
 # Longer blocks take more steps, shorter ones more levels.
 _BLOCK = 8
 # Levels for a dynamic length: for 14 million entries. A longer row stops the runtime at the last level's Reshape.
@@ -32,11 +30,6 @@ State = tuple[Tensor, ...]
 def blocks(x: Tensor, width: int, filling: float) -> Tensor:
     """(..., n) to (..., n // width + 1, width), padded with `filling`."""
     return nodes.run(_blocks(width, filling), x)
-
-
-def last_of_blocks(x: Tensor, width: int) -> Tensor:
-    """(..., n) to (..., n // width): the last entry of each full block."""
-    return nodes.run(_lasts(width), x)
 
 
 def one_more(x: Tensor, filling: float) -> Tensor:
@@ -76,17 +69,6 @@ def _blocks(width: int, filling: float, front: bool = False, one: bool = False) 
         return writer.node("Reshape", filled, target, allowzero=1, shape=shape)
 
     return cut, write
-
-
-@functools.cache
-def _lasts(width: int) -> Recipe:
-    def write(writer: Writer, x: Value) -> Value:
-        sizes = writer.shape(x)
-        steps = [writer.ints([number]) for number in (width - 1, _END, len(sizes) - 1, width)]
-        count = None if sizes[-1] is None else sizes[-1] // width
-        return writer.node("Slice", x, *steps, shape=(*sizes[:-1], count))
-
-    return lambda x: x[..., width - 1 :: width], write
 
 
 @functools.cache

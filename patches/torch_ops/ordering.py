@@ -1,23 +1,20 @@
 """Sorting, searching, membership, runs of equal numbers and places of others than 0.
 
-torch.searchsorted and torch.isin go by a search tree, without comparing every value with every entry. A table is split
-into blocks of 32 entries; the last entries of the blocks form a shorter table, which is split again. A search reads one
-block for each level: a Gather, 32 comparisons and their sum.
+torch.searchsorted and torch.isin halve the part of a table in which a value may be, in a loop of the graph, without
+comparing every value with every entry.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from onnxpatch import exporting, missing, op, running_model, untraced
-from onnxpatch.formulas.scans import blocks, last_of_blocks, one_more
+from onnxpatch import exporting, missing, op, running_model, untraced, while_loop
+from onnxpatch.formulas.scans import one_more
 from onnxpatch.formulas.symbolic import as_tensor, traced_from, tracing_paused
 from onnxpatch.patching.proof import integers, numbers
 
@@ -85,7 +82,7 @@ def searchsorted(
     side: str | None = None,
     sorter: Tensor | None = None,
 ) -> Tensor:
-    """Counts the boundaries before each value, by a search tree."""
+    """Counts the boundaries before each value."""
     if boundaries is None:
         boundaries, values = sorted_sequence, input
     else:  # bucketize: the values are the first argument
@@ -186,11 +183,9 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
     return torch.cat((found, found.new_full((size, input.dim()), fill_value)))[:size]
 
 
-# ------------------------------------------------------------------ a search tree
-_WIDTH = 32
+# ------------------------------------------------------------------ search
 _FEW = 8  # members that are compared with each value one by one
-# Levels for a dynamic length. The top level is searched by comparing with all of it: enough for a million entries.
-_LEVELS = 3
+_SHORT = 32  # entries of a table that are all compared with each value
 # dtypes that onnxruntime compares; others are widened first.
 _COMPARED = (torch.float32, torch.float64, torch.int32, torch.int64)
 
@@ -245,61 +240,42 @@ def _ordered(members: Tensor) -> tuple[Tensor, Tensor]:
     return members.topk(members.shape[0], largest=False, sorted=True)[0], known
 
 
-@dataclass(frozen=True)
-class _Tree:
-    """levels: blocks ([rows,] count, 32), those of the table first. top: the last entries of the last ones."""
-
-    levels: list[Tensor]
-    top: Tensor
-
-
-def _places(table: Tensor, values: Tensor, right: bool, length: object) -> Tensor:
+def _places(table: Tensor, values: Tensor, right: bool, length: Any) -> Tensor:
     """searchsorted for a table (n,) and values of any shape, or a table (rows, n) and values (rows, m)."""
     length = table.shape[-1] if length is None else length
-    tree = _tree(table, length)
-    place = _count(tree.top if table.dim() == 1 else tree.top.unsqueeze(1), values, right)
-    # From the shortest table to the table itself.
-    for level in reversed(tree.levels):
-        place = place * _WIDTH + _count(_rows(level, place), values, right)
+    # One entry more, NaN or the largest number, which comes after every value.
+    table = one_more(table, _behind(table.dtype, torch.nan))
+    if isinstance(length, int) and length <= _SHORT:
+        place = _before(table if table.dim() == 1 else table.unsqueeze(1), values.unsqueeze(-1), right)
+        place = place.to(torch.float32).sum(-1).to(torch.int64)  # ONNX's ReduceSum takes no bools
+    else:
+        place = _halved(table, values, right, as_tensor(length, torch.int64, table.device) + 1)
     length = as_tensor(length, torch.int64, table.device)
     if values.is_floating_point():
         # NaN comes after all entries, wherever the comparisons with it, all false, have led.
         return torch.where(values == values, place, length)
-    return torch.minimum(place, length)
+    return torch.minimum(place, length)  # a value equal to the entry more may end beyond it
 
 
-def _tree(table: Tensor, length: Any) -> _Tree:
-    """The tree of a table. Blocks are padded with NaN or the largest number, which come after every value."""
-    filling = _behind(table.dtype, torch.nan)
-    levels: list[Tensor] = []
-    while _deeper(length, len(levels)):
-        levels.append(blocks(table, _WIDTH, filling))
-        table, length = last_of_blocks(table, _WIDTH), length // _WIDTH
-    return _Tree(levels, one_more(table, filling))
+def _halved(table: Tensor, values: Tensor, right: bool, count: Tensor) -> Tensor:
+    """The same by halving the part of the table in which each value may be; all parts are of one length."""
+    start = torch.zeros_like(values, dtype=torch.int64)
+    if table.dim() == 2:
+        start = start + (torch.arange(table.shape[0], device=table.device) * count).unsqueeze(1)
+    entries = table.reshape([-1])
+
+    @while_loop(lambda place, left: left > 1)
+    def run(place: Tensor, left: Tensor) -> tuple[Tensor, ...]:
+        half = torch.div(left, 2, rounding_mode="trunc")
+        return place + _before(entries[place + (half - 1)], values, right) * half, left - half
+
+    place = run(start, count)[0]
+    return place + _before(entries[place], values, right) - start
 
 
-def _deeper(length: object, levels: int) -> bool:
-    return length > 2 * _WIDTH if isinstance(length, int) else levels < _LEVELS
-
-
-def _rows(level: Tensor, place: Tensor) -> Tensor:
-    """The blocks at `place`, (*place.shape, 32)."""
-    count = as_tensor(level.shape[-2], torch.int64, level.device)
-    if not level.is_floating_point():  # a value equal to the padding may end beyond the table
-        place = torch.minimum(place, count - 1)
-    if level.dim() == 2:
-        # It exports as one Gather of whole rows, whatever the rank of `place` is.
-        return F.embedding(place, level)
-    place = place + (torch.arange(level.shape[0], device=level.device) * count).unsqueeze(1)
-    return F.embedding(place, level.reshape([-1, _WIDTH]))
-
-
-def _count(entries: Tensor, values: Tensor, right: bool) -> Tensor:
-    """How many of the entries (..., k) come before each value (...)."""
-    values = values.unsqueeze(-1)
-    before = entries <= values if right else entries < values
-    # ONNX's ReduceSum takes no bools. float32 counts exactly up to 2^24.
-    return before.to(torch.float32).sum(-1).to(torch.int64)
+def _before(entries: Tensor, values: Tensor, right: bool) -> Tensor:
+    """1 where an entry comes before the value."""
+    return (entries <= values if right else entries < values).to(torch.int64)
 
 
 def _comparable(x: Tensor) -> Tensor:
