@@ -239,6 +239,25 @@ def operator_of(tensor: Tensor) -> str:
     return operator_of_node(made) if real else ""
 
 
+def empty_at_first(x: Tensor) -> bool:
+    """Whether a tensor is a slice of which an axis has length 0 at the least sizes, such as `x[:, : n // 8 * 8]`."""
+    if operator_of(x) != "aten::slice":
+        return False
+    shape: Any = x.shape
+    if torch.jit.is_tracing():  # type: ignore[attr-defined]
+        from onnxpatch._torch.traced_sizes import symbolic_shape
+
+        shape = symbolic_shape(x)
+    try:
+        from torch.utils._sympy.functions import FloorDiv
+
+        nodes = [one.node for one in shape if not isinstance(one, int) and one.node.expr.has(FloorDiv)]
+        formulas = [(one.shape_env.replace(one.expr), one.shape_env.var_to_range) for one in nodes]
+        return any(form.subs({s: max(1, ranges[s].lower) for s in form.free_symbols}) <= 0 for form, ranges in formulas)
+    except (ImportError, AttributeError, KeyError, TypeError):  # formulas have moved: it counts as filled
+        return False
+
+
 def keep_constant(tensor: torch.Tensor) -> bool:
     """Give the constant that `tensor` is, or is a view of, a node of its own. Returns whether there is one."""
     value = traced_value(tensor) if torch.jit.is_tracing() else None  # type: ignore[attr-defined]

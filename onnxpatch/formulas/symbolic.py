@@ -37,6 +37,7 @@ from onnxpatch._torch.tensor_origins import (
     all_ones,
     constant,
     divided_by_data,
+    empty_at_first,
     keep_constant,
     operator_of,
     places_along,
@@ -45,8 +46,9 @@ from onnxpatch._torch.tensor_origins import (
 
 __all__ = [
     "Array", "all_ones", "as_float", "as_tensor", "assume", "chosen", "constant", "constant_size",
-    "counted", "decided_by_data", "divided_by_data", "divides_negative", "example_number", "example_of",
-    "function_name", "keep_constant", "missing_to", "never_negative", "numpy_on_tensors", "one_step", "operator_of",
+    "counted", "decided_by_data", "divided_by_data", "divides_negative", "empty_at_first", "example_number",
+    "example_of", "function_name", "keep_constant", "missing_to", "never_negative", "numpy_on_tensors", "one_step",
+    "operator_of",
     "places_along", "relation_of", "rounded_quotient", "same_size", "sampled_sizes", "scaled", "split_fraction",
     "static_number",
     "symbolic", "traced_from", "traced_from_sizes", "traced_value", "tracing_paused", "truncated", "unrecorded",

@@ -21,9 +21,10 @@ from onnxpatch.formulas.nodes import Value, Writer
 
 
 class Layout:
-    """value: the tensor. dims: for each dimension its axes. axes: the size of every axis. filled: it is never empty."""
+    """value: the tensor. dims: for each dimension its axes. axes: the size of every axis. filled: it is never empty.
+    empty: an axis may have length 0 beside the batch's, which a 0 of a Reshape target would take for a copy."""
 
-    filled = False
+    filled = empty = False
 
     def __init__(self, writer: Writer, value: Value, plan: AxisPlan, given: Sequence[object]) -> None:
         """The layout of the input of a plan. given: the lengths that the pattern leaves to the caller."""
@@ -74,7 +75,7 @@ class Layout:
         old, new = [self.size(group) for group in self.dims], [self.size(group) for group in dims]
         if old == new:  # the axes that moved between dimensions have length 1: no node is needed
             self.dims = dims
-        elif Size(0) in new:  # a static length of 0 in the target would mean a copy
+        elif self._may_be_zero(new):  # a length of 0 in the target would mean a copy
             self.apply("Reshape", self.sizes.vector(new), dims=dims, allowzero=1)
         elif _without_units(old) == _without_units(new) and self._units(dims):
             return
@@ -85,6 +86,9 @@ class Layout:
             self.apply("Flatten", dims=dims, axis=axis)
         elif not self._through_units(old, new, dims):
             self.apply("Reshape", self._computed_target(old, new), dims=dims)
+
+    def _may_be_zero(self, sizes: Sequence[Size]) -> bool:
+        return Size(0) in sizes or (self.empty and any(size.factors for size in sizes))
 
     def unsqueeze(self, places: Sequence[int], dims: Sequence[Group]) -> None:
         """Insert dimensions of length 1 at these positions of the result."""

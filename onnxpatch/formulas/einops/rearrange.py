@@ -15,6 +15,7 @@ from onnxpatch.formulas.einops.axes import AxisPlan, Operation, plan_axes, produ
 from onnxpatch.formulas.einops.layout import Layout
 from onnxpatch.formulas.einops.reorder_axes import reorder_axes
 from onnxpatch.formulas.nodes import Value, Writer, as_ints, run
+from onnxpatch.formulas.symbolic import empty_at_first
 
 REDUCTIONS = ("rearrange", "min", "max", "sum", "mean", "prod")  # scripted code uses the index
 _MOST_DIMENSIONS = 8  # einops' limit for a layer with an ellipsis
@@ -179,9 +180,11 @@ def run_plan(
 
     def nodes(writer: Writer, x: Value, *values: Value) -> Value:
         layout = Layout(writer, x, plan, lengths(values))
+        layout.empty = empty
         in_onnx(layout)
         return layout.value
 
+    empty = empty_at_first(x)
     return run((eager, nodes), x, *tensors)
 
 

@@ -119,9 +119,12 @@ def _parts(group: Group, marked: Group, together: bool) -> list[Group]:
 
 
 def _pool(layout: Layout, plan: AxisPlan, reduction: str) -> bool:
-    """A pooling node for blocks of static size in the last dimensions, float32. Returns whether it was possible."""
+    """A pooling node for blocks of static size in the last dimensions, float32. Returns whether it was possible.
+
+    onnxruntime pools no tensor without elements.
+    """
     kernels = [_kernel(layout, group, plan.reduced) for group in layout.dims]
-    if layout.dtype != torch.float32 or reduction in ("prod", "any", "all") or 0 in kernels:
+    if layout.empty or layout.dtype != torch.float32 or reduction in ("prod", "any", "all") or 0 in kernels:
         return False
     kept = [tuple(axis for axis in group if axis not in plan.reduced) for group in layout.dims]
     if set(kernels) == {1}:

@@ -181,3 +181,21 @@ def test_a_result_may_be_written_into():
     report = onnxpatch.export(Masked(), (torch.randn(2, 3, 4, 1),), exporter="trace", attempts="asked",
                               dynamic_shapes=({0: "b", 1: "i", 2: "j"},))  # fmt: skip
     assert report.ok
+
+
+class Cut(torch.nn.Module):
+    """Cut to a multiple of the blocks, which leaves nothing of a short input."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = x[..., : x.shape[-2] // 4 * 4, : x.shape[-1] // 2 * 2]
+        return rearrange(x, "b (h p) (w q) -> b h w (p q)", p=4, q=2), reduce(x, "b h (w q) -> b h w", "mean", q=2)
+
+
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_nothing_is_left_of_a_short_input(exporter):
+    model = Cut()
+    with onnxpatch.patched(model, exporter=exporter):
+        file = exporting.export(model, (torch.randn(2, 8, 6),), exporter, ({0: "batch", 1: "height", 2: "width"},))
+    for size in ((2, 8, 6), (1, 3, 1), (3, 4, 1), (2, 2, 7), (1, 13, 5)):
+        x = torch.randn(size)
+        assert exporting.wrong(exporting.run(file, (x,)), list(model(x)), 1e-5) is None, size
