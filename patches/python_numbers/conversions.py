@@ -33,8 +33,8 @@ LINK = "https://github.com/huggingface/transformers/issues/26790"
 
 def _square_grid(tokens: Tensor) -> Tensor:
     """Tokens back to a square image, the side computed from their number."""
-    side = int(tokens.shape[1] ** 0.5)
-    return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, side).cumsum(-1)
+    side, same = int(tokens.shape[1] ** 0.5), math.isqrt(tokens.shape[1])
+    return tokens.transpose(1, 2).reshape(tokens.shape[0], -1, side, same).cumsum(-1)
 
 
 @op(
@@ -42,9 +42,10 @@ def _square_grid(tokens: Tensor) -> Tensor:
     "transformers.utils.torch_int",
     "numpy.int64",
     "numpy.int32",
+    "math.isqrt",
     name="symbolic-int",
     why=FROZEN,
-    reason="cannot be reshaped",
+    reason="cannot be reshaped|static shape",
     link=LINK,
     tries=lambda b, n: torch.randn(b, n, 3),
     # 1369 is 37 * 37: a root that comes out a little below 37 would make 36 of it.
@@ -53,10 +54,11 @@ def _square_grid(tokens: Tensor) -> Tensor:
     unchanged="fixed sizes",
 )
 def symbolic_int(original: Callable[..., Tensor], *args: object, **kwargs: object) -> object:
-    """Keeps `int(size)` symbolic. Anything else goes to Python's int."""
+    """Keeps `int(size)` and `math.isqrt(size)` symbolic. Anything else goes to Python's own."""
     # int(text, base) and keywords are no conversions of a size.
     if len(args) == 1 and not kwargs and symbolic(args[0]):
-        return truncated(args[0])
+        number: Any = args[0]
+        return truncated(number**0.5 if original.__name__ == "isqrt" else number)
     return NotImplemented
 
 
