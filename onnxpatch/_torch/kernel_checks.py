@@ -341,9 +341,8 @@ def is_asserted(operator: Any) -> bool:
 def check_positions(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Raise IndexError where an operator gets positions outside of its operands."""
     rule = _RULES.get(_name(operator)) or _on_a_gpu(operator)
-    names = [argument.name for argument in operator._schema.arguments]
     given = {argument.name: argument.default_value for argument in operator._schema.arguments}
-    if rule is not None and not rule({**given, **dict(zip(names, args, strict=False)), **kwargs}):
+    if rule is not None and not rule({**given, **dict(zip(given, args, strict=False)), **kwargs}):
         raise IndexError(f"{_name(operator)} got positions outside of its operands")
 
 

@@ -171,7 +171,7 @@ def _exported(attempt: Attempt, shared: ExportContext, path: Path, acting: _Acti
         return exported, time.perf_counter() - start
     branching = {"rewritten": True, "compared": shared.reference is not None} if attempt.branches else {}
     options = {**request.patching, **branching}
-    traced = _with_larger_example(request, shared.reference, dict(attempt.traced))
+    traced = _with_another_example(request, shared.reference, dict(attempt.traced))
     args, kwargs = request.inputs.rebuild(request.inputs.values())
     with patched(
         request.model, exporter=request.exporter, opset=request.opset, example=(args, kwargs), **options
@@ -216,7 +216,7 @@ def _loadable(exported: Exported, shared: ExportContext) -> Exported:
     return replace(exported, notes=[*exported.notes, note]) if count else exported
 
 
-def _with_larger_example(request: ExportRequest, reference: Reference | None, sizes: dict[str, int]) -> ExportRequest:
+def _with_another_example(request: ExportRequest, reference: Reference | None, sizes: dict[str, int]) -> ExportRequest:
     """The request with an example of these sizes, if there are any; else with one that has no dynamic dimension of size
     1, if eager takes one; else the request itself.
 

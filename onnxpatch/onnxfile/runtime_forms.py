@@ -187,11 +187,10 @@ def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:
 
 
 def _in_wider(file: str | os.PathLike[str], op: str, why: str) -> str:
-    for kinds, to, named in _WIDER:
-        with edited(file) as proto:
-            count = _cast(proto, kinds, {op, _WRITTEN_OUT.get(op, op)}, to)
-        if count:
-            return f"{op} in {named}, since {why}: {count} nodes"
+    with edited(file) as proto:
+        for kinds, to, named in _WIDER:
+            if count := _cast(proto, kinds, {op, _WRITTEN_OUT.get(op, op)}, to):
+                return f"{op} in {named}, since {why}: {count} nodes"
     return ""
 
 

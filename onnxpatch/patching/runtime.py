@@ -127,8 +127,6 @@ class _Dispatcher:
         self, patches: list[Patch], function: object, args: tuple[object, ...], kwargs: dict[str, object]
     ) -> Any:
         """The result of the first of `patches` that acts; NotImplemented where none does."""
-        if _jagged(map(type, (*args, *kwargs.values()))):
-            return NotImplemented
         now = exporting()
         for patch in _after_running(patches, function, args):
             if now not in patch.when.exporters:
@@ -329,6 +327,8 @@ class Scope:
         # A function with lru_cache runs uncached: see `watch`.
         if function in self._cached and exporting() is not None:
             return function.__wrapped__(*args, **kwargs)
+        if _jagged(map(type, (*args, *kwargs.values()))):
+            return NotImplemented
         return self.dispatcher.answer(self.dispatcher.named(function, args, kwargs), function, args, kwargs)
 
 

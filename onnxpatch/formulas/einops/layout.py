@@ -22,9 +22,9 @@ from onnxpatch.formulas.nodes import Value, Writer
 
 class Layout:
     """value: the tensor. dims: for each dimension its axes. axes: the size of every axis. filled: it is never empty.
-    empty: an axis may have length 0 beside the batch's, which a 0 of a Reshape target would take for a copy."""
+    may_be_empty: an axis may have length 0 beside the batch's, which a 0 of a Reshape target would take for a copy."""
 
-    filled = empty = False
+    filled = may_be_empty = False
 
     def __init__(self, writer: Writer, value: Value, plan: AxisPlan, given: Sequence[object]) -> None:
         """The layout of the input of a plan. given: the lengths that the pattern leaves to the caller."""
@@ -88,7 +88,7 @@ class Layout:
             self.apply("Reshape", self._computed_target(old, new), dims=dims)
 
     def _may_be_zero(self, sizes: Sequence[Size]) -> bool:
-        return Size(0) in sizes or (self.empty and any(size.factors for size in sizes))
+        return Size(0) in sizes or (self.may_be_empty and any(size.factors for size in sizes))
 
     def unsqueeze(self, places: Sequence[int], dims: Sequence[Group]) -> None:
         """Insert dimensions of length 1 at these positions of the result."""

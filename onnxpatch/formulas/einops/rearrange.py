@@ -180,11 +180,11 @@ def run_plan(
 
     def nodes(writer: Writer, x: Value, *values: Value) -> Value:
         layout = Layout(writer, x, plan, lengths(values))
-        layout.empty = empty
+        layout.may_be_empty = may_be_empty
         in_onnx(layout)
         return layout.value
 
-    empty = empty_at_first(x)
+    may_be_empty = empty_at_first(x)
     return run((eager, nodes), x, *tensors)
 
 

@@ -124,7 +124,7 @@ def _pool(layout: Layout, plan: AxisPlan, reduction: str) -> bool:
     onnxruntime pools no tensor without elements.
     """
     kernels = [_kernel(layout, group, plan.reduced) for group in layout.dims]
-    if layout.empty or layout.dtype != torch.float32 or reduction in ("prod", "any", "all") or 0 in kernels:
+    if layout.may_be_empty or layout.dtype != torch.float32 or reduction in ("prod", "any", "all") or 0 in kernels:
         return False
     kept = [tuple(axis for axis in group if axis not in plan.reduced) for group in layout.dims]
     if set(kernels) == {1}:
