@@ -19,7 +19,7 @@ from onnxpatch.decisions.if_rules.noop_crops import crops_back, keeps_what_is_sh
 from onnxpatch.decisions.if_rules.noop_padding import crops_ends, pads_by_amounts
 from onnxpatch.decisions.if_rules.noop_resizes import resizes_always, sets_size_flag
 from onnxpatch.decisions.if_rules.noop_returns import remakes_table, returns_unpadded
-from onnxpatch.decisions.if_rules.selected_numbers import select_items, select_locals
+from onnxpatch.decisions.if_rules.selected_numbers import select_items, select_locals, select_numbers
 from onnxpatch.formulas.symbolic import traced_from_sizes
 
 
@@ -153,4 +153,6 @@ def right_side(frame: FrameType, asked: object) -> bool | None:
     if pads is not None:
         return pads
     # Its body returns what the rest would return as well.
-    return False if returns_unpadded(frame, asked) else resizes_always(frame, asked)
+    resizes = False if returns_unpadded(frame, asked) else resizes_always(frame, asked)
+    # Either side does: what they give names is written behind them.
+    return False if resizes is None and select_numbers(frame, asked) else resizes

@@ -61,7 +61,7 @@ def amounts_here(amounts: Sequence[Any], frame: FrameType) -> list[Any] | None:
                 continue
             if pads_by_amounts(here, test.lineno):
                 return None  # the amounts are 0 where the test is false
-            values = _combined([one.values(here) for one in compared], test)
+            values = combined([one.values(here) for one in compared], test)
             if values is None:
                 return None
             found = [_amount(values, amount) for amount in amounts]
@@ -69,7 +69,7 @@ def amounts_here(amounts: Sequence[Any], frame: FrameType) -> list[Any] | None:
     return None
 
 
-def _combined(compared: Sequence[tuple[Any, str, Any]], test: ast.expr) -> tuple[Any, str, Any] | None:
+def combined(compared: Sequence[tuple[Any, str, Any]], test: ast.expr) -> tuple[Any, str, Any] | None:
     """One comparison for those that `and` or `or` joins; None where no size is compared."""
     if not any(symbolic(side) for left, _, right in compared for side in (left, right)):
         return None
@@ -122,7 +122,7 @@ def _bodies(tree: ast.AST) -> Iterator[tuple[Lines, tuple[ast.expr, list[CodeCom
 def _found(tree: ast.AST) -> Iterator[tuple[ast.If, list[CodeComparison], list[ast.expr]]]:
     """(if, what its test compares, the functions that its body calls on what it assigns, if it pads in there)."""
     for node, _ in ifs(tree):
-        if compared := _comparisons(node.test):
+        if compared := comparisons(node.test):
             if _pads_alone(node, tree):
                 yield node, compared, []
             elif functions := _called_on_their_own(node):
@@ -193,7 +193,7 @@ def _makes(statement: ast.stmt, names: set[str]) -> bool:
     return {target} == names and names.isdisjoint(name.id for name in names_used([value]))
 
 
-def _comparisons(test: ast.expr) -> list[CodeComparison]:
+def comparisons(test: ast.expr) -> list[CodeComparison]:
     """What a test compares, also with `and` or `or` between; none where the values cannot be read again."""
     parts = test.values if isinstance(test, ast.BoolOp) else [test]
     compared = [one for one in map(_compared, parts) if one is not None]
