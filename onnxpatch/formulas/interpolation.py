@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from onnxpatch._torch import exporting
 from onnxpatch.formulas import nodes
 from onnxpatch.formulas.nodes import Recipe, Value, Writer
+from onnxpatch.formulas.resize import Axis, resize
 from onnxpatch.formulas.symbolic import as_tensor, example_of, sampled_sizes, symbolic
 
 _LARGEST = 32
@@ -100,8 +100,9 @@ def resized(image: Tensor, sizes: Sequence[Any], mode: str) -> Tensor:
 
 @functools.cache
 def _resize(mode: str) -> Recipe:
-    def resize(image: Tensor, *sizes: Any) -> Tensor:
-        return F.interpolate(image, sizes, mode=mode, antialias=True)
+    def products(image: Tensor, *sizes: Any) -> Tensor:
+        # Run as torch code in a side of an `If`, where the TorchScript exporter has no operator for antialias=True.
+        return resize(image, [Axis(size) for size in sizes], mode, antialias=True)
 
     def write(writer: Writer, image: Value, *sizes: Value) -> Value:
         # Without `axes`, Resize takes the sizes of all axes: batch and channels as they are.
@@ -115,4 +116,4 @@ def _resize(mode: str) -> Recipe:
             named["cubic_coeff_a"] = -0.5
         return writer.node("Resize", image, None, None, target, shape=shape, **named)
 
-    return resize, write
+    return products, write

@@ -100,15 +100,19 @@ def resolve(path: str) -> Any | None:
 
 @functools.cache
 def _number_method(path: str) -> Any | None:
-    """What stands for a method of Python's numbers that tensors lack, such as `torch.Tensor.is_integer`.
+    """What stands for a method of Python's numbers that torch's lack, such as `torch.Tensor.is_integer`.
 
-    Under trace a size is a tensor: a patch may give it the method while the model runs.
+    Under trace a size is a tensor: a patch may give it the method while the model runs. Under dynamo a condition on
+    sizes has `&` and `|`, and no `^`.
     """
     owner, _, name = path.rpartition(".")
-    if owner != "torch.Tensor" or not (callable(getattr(float, name, None)) or callable(getattr(int, name, None))):
+    kinds = {"torch.Tensor": (float, int), "torch.SymBool": (bool,)}.get(owner, ())
+    if not any(callable(getattr(kind, name, None)) for kind in kinds):
         return None
 
-    def missing(tensor: object, *args: object, **kwargs: object) -> None:
+    def missing(tensor: object, *args: object, **kwargs: object) -> Any:
+        if name.startswith("__"):  # an operator: Python says which operands it does not take
+            return NotImplemented
         raise AttributeError(f"{type(tensor).__name__!r} object has no attribute {name!r}")
 
     missing.__name__ = name

@@ -160,6 +160,33 @@ _of_bits("SymInt.__xor__", lambda n: n ^ 5, lambda size, by: size + by - 2 * _co
 _of_bits("SymInt.__rxor__", lambda n: 5 ^ n, lambda size, by: size + by - 2 * _common(size, by))
 
 
+def _either_side(x: Tensor, short: bool = True) -> Tensor:
+    """Conditions as kornia's resize() to one number asks them, and of two sizes."""
+    rows, columns = x.shape[1:]
+    asked = [short ^ (columns < rows), (rows > 3) ^ False, (rows > 3) ^ (columns > 5)]
+    return x.sum() + torch.stack([torch.full((), one) for one in asked]).float()
+
+
+@op(
+    "SymBool.__xor__",
+    "SymBool.__rxor__",
+    name="xor-of-conditions",
+    why="unsupported operand type(s) for ^: 'bool' and 'SymBool': a condition on sizes has & and |, and no ^",
+    reason="unsupported operand",
+    link="https://github.com/pytorch/pytorch/blob/main/torch/__init__.py",
+    exporters=("dynamo",),
+    tries=lambda h, w: torch.randn(1, h, w),
+    sizes=((6, 8), (8, 6), (2, 5), (5, 2)),
+    case=_either_side,
+    unchanged=lambda x: functional.pad(x, (0, x.shape[1] % 2)),
+)
+def xor_of_conditions(original: object, value: Any, other: Any) -> Any:
+    """One of two conditions and not both: without torch's `not equal`, of which the exporter has no form."""
+    if isinstance(other, bool):
+        return torch.sym_not(value) if other else value
+    return (value | other) & torch.sym_not(value & other)
+
+
 class _Halved(torch.nn.Module):
     """One length cut or padded to the other, half of it on each side; a table's middle."""
 

@@ -335,3 +335,17 @@ class exchanged_layer(nn.Module):
             self.kind, self.layer = "one", nn.Softmax(1)
         x = x[..., None]
         return self.layer(x) if self.kind == "one" else self.layer(x, x).sum(2, keepdim=True)
+
+
+@right(
+    up(2, 3, 8, 12), up(1, 3, 12, 8), up(3, 3, 5, 30), up(1, 3, 7, 7), dynamic=({0: "batch", 2: "rows", 3: "columns"},)
+)
+class shorter_side_resized(nn.Module):
+    """torchvision's resize() to one number: both sizes differ between the sides."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        rows, columns = image.shape[2:]
+        size = (int(6 * rows / columns), 6) if columns <= rows else (6, int(6 * columns / rows))
+        if max(size) > 20:
+            size = (size[0], 20)
+        return nn.functional.interpolate(image, size=size, mode="bilinear", antialias=True)

@@ -19,7 +19,8 @@ call provides is free: it must come in from outside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -29,7 +30,7 @@ from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.control_flow.capture import Capture
 from onnxpatch.control_flow.flat_outputs import Merged, Operand, conditional, multiply_adds, select
 from onnxpatch.control_flow.merging.output_template import Slot
-from onnxpatch.control_flow.merging.shapes import has_hint, same_shape, varying_dim
+from onnxpatch.control_flow.merging.shapes import has_hint, same_shape, varying_dims
 from onnxpatch.control_flow.path_tree import Path, PathNode
 from onnxpatch.control_flow.pytrees import Name, full_scalar, names_in, tensors
 from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall, names_made, pruned
@@ -130,8 +131,7 @@ class _BranchMerger:
         # Shapes are read below, which a running trace would record.
         with tracing_paused():
             self._plan.fill()
-            dims = {id(slot): varying_dim(slot) for slot in slots}
-        self._moved_dims = {slot: dim for slot, dim in dims.items() if dim is not None}
+            self._varying = {id(slot): varying_dims(slot) for slot in slots}
 
     def run(self) -> list[Merged]:
         """One value for each slot, in the graph that is being captured."""
@@ -213,7 +213,7 @@ class _BranchMerger:
         self.capture.alive.append(call)
         found = iter(outputs)
         merged: list[Merged] = [
-            (self._dim_moved_back(slot, next(found)), next(found) if slot.optional else None) for slot in self._slots
+            (self._unpacked(slot, found, binding), next(found) if slot.optional else None) for slot in self._slots
         ]
         if self.capture.shadow is not None and not self.capture.paused:
             for (value, _), slot in zip(merged, self._slots, strict=True):
@@ -230,7 +230,7 @@ class _BranchMerger:
         outputs: list[torch.Tensor] = []
         for slot, (value, flag) in zip(self._slots, self._merge(node, binding, replaying=True), strict=True):
             value = self._sentinel(slot, _bound(operands, inner)) if value is None else value
-            outputs.append(self._dim_moved_first(slot, value))
+            outputs += self._packed(slot, value)
             if slot.optional:
                 outputs.append(flag.clone() if isinstance(flag, torch.Tensor) else torch.full((), bool(flag)))
         return outputs
@@ -251,16 +251,25 @@ class _BranchMerger:
         return torch.full(sizes, fill, dtype=slot.dtype, device=like.device)
 
     # torch.cond merges a size that differs between its branches, but computes strides from it only where it is first.
+    # Where several differ, a branch returns the elements in one row, and a tensor for each of these sizes.
 
-    def _dim_moved_first(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:
-        dim = self._moved_dims.get(id(slot))
+    def _packed(self, slot: Slot, value: torch.Tensor) -> list[torch.Tensor]:
+        dims = self._varying[id(slot)]
+        if len(dims) > 1:
+            return [value.reshape(-1).clone(), *(value.new_zeros(value.shape[dim]) for dim in dims)]
         # Cloned, since a branch may not return one of its operands as it is; contiguous, for the same strides on both
         # sides.
-        return (value if dim is None else value.movedim(dim, 0)).clone(memory_format=torch.contiguous_format)
+        moved = value.movedim(dims[0], 0) if dims else value
+        return [moved.clone(memory_format=torch.contiguous_format)]
 
-    def _dim_moved_back(self, slot: Slot, value: torch.Tensor) -> torch.Tensor:
-        dim = self._moved_dims.get(id(slot))
-        return value if dim is None else value.movedim(0, dim)
+    def _unpacked(self, slot: Slot, found: Iterator[torch.Tensor], binding: Rebinding) -> torch.Tensor:
+        value, dims = next(found), self._varying[id(slot)]
+        if len(dims) < 2:
+            return value.movedim(0, dims[0]) if dims else value
+        like = next(value for value in slot.present if isinstance(value, torch.Tensor))
+        sizes = [next(found).shape[0] if dim in dims else binding(size) for dim, size in enumerate(like.shape)]
+        torch._check(math.prod(sizes) == value.shape[0])
+        return value.reshape(sizes)
 
     # ---- operands of an If
 

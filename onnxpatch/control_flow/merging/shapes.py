@@ -64,19 +64,19 @@ def _shapes(values: list[torch.Tensor], root: PathNode) -> set[tuple[object, ...
     return {_format_shape(known if isinstance(known, torch.Tensor) else value) for value, known in shadows}
 
 
-def varying_dim(slot: Slot) -> int | None:
-    """The one dimension, other than the first, in which the paths' symbolic sizes differ or depend on data."""
+def varying_dims(slot: Slot) -> list[int]:
+    """The dimensions in which the paths' symbolic sizes differ or depend on data; none if that is the first alone."""
     shapes = [value.shape for value in slot.present if isinstance(value, torch.Tensor)]
     formatted = [_format_shape(value) for value in slot.present if isinstance(value, torch.Tensor)]
     if not shapes or _shadow() is not None:
-        return None
+        return []
     varying = [
         dim
         for dim in range(len(shapes[0]))
         if len({sizes[dim] for sizes in formatted}) > 1 or not all(has_hint(shape[dim]) for shape in shapes)
     ]
     # As the first dimension it need not be moved.
-    return varying[0] if len(varying) == 1 and varying[0] else None
+    return [] if varying == [0] else varying
 
 
 def _shadow() -> SymbolicShadow | None:
