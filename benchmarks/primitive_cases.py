@@ -252,6 +252,7 @@ NOT_MEASURED = {
     "parts-of-a-dynamic-axis": _SIZES,
     "constant-exponentials": "computes constants once, when the model is exported",
     "einsum-of-two-dtypes": "a Cast before the einsum",
+    "summed-ellipsis": "one Einsum, as eager has it",
     "encoder-padding": _ROUTE,
     "flex-attention": "all scores, as in eager; whole models measure attention",
     "flex-attention-mask": "all places of the mask, as the scores that it is for",

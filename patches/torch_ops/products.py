@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -78,6 +79,31 @@ def einsum_as_product(equation: str, *operands: object) -> Tensor:
         return NotImplemented
     made = layer_nodes.product_of_einsum(equation, *tensors)
     return NotImplemented if made is None else made
+
+
+@op(
+    "einsum",
+    "functional.einsum",
+    name="summed-ellipsis",
+    why="Inputs have ellipses in them but the provided output subscript does not contain an ellipsis",
+    reason="ellips",
+    case=lambda x, y: (torch.einsum("...i->i", x), torch.einsum("a...,...->a", x, y), torch.einsum("...,...->", x, x)),
+    tries=lambda b, n: (torch.randn(b, n, 4), torch.randn(n, 4)),
+    sizes=((2, 5), (3, 8), (1, 2)),
+    unchanged=lambda x, y: torch.einsum("...i->...", x),
+)
+def summed_ellipsis(equation: str, *operands: object) -> Tensor:
+    """With letters for the axes of an ellipsis, the last ones for an operand that has fewer."""
+    left, arrow, right = equation.partition("->") if isinstance(equation, str) else ("", "", "")
+    tensors: Any = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    if "..." not in left or not arrow or "..." in right:
+        return NotImplemented
+    free = [letter for letter in string.ascii_letters if letter not in equation]
+    names = [
+        part.replace("...", "".join(free[len(free) - x.dim() + len(part.replace("...", "")) :]))
+        for part, x in zip(left.replace(" ", "").split(","), tensors, strict=True)
+    ]
+    return torch.einsum(f"{','.join(names)}->{right}", *tensors)
 
 
 _COMPOSED: dict[str, Callable[..., Tensor]] = {

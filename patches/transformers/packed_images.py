@@ -197,3 +197,89 @@ def _weights(places: Tensor, lengths: Tensor, size: int, like: Tensor) -> Tensor
     distance = (cells - centres[..., None]).abs() / step.clamp(min=1)[..., None]
     weights = torch.relu(1 - distance)
     return weights / weights.sum(-1, keepdim=True)
+
+
+class _Vilt(nn.Module):
+    """What no order of the patches changes: they are drawn in a random one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import ViltConfig
+        from transformers.models.vilt.modeling_vilt import ViltEmbeddings
+
+        self.embeddings = ViltEmbeddings(ViltConfig(hidden_size=6, vocab_size=9, image_size=8, patch_size=2))
+        nn.init.normal_(self.embeddings.position_embeddings)
+
+    def forward(self, image: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        x, kept, (places, _) = self.embeddings.visual_embed(image, mask, -1)
+        moved = (kept[:, 1:, None] * places).flatten(1).sum(1)
+        return (x * kept[..., None]).sum(1), kept.sum(1), torch.ones_like(kept).sum(1), moved
+
+
+def _masked(size: tuple[int, int], *kept: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    masks = [functional.pad(torch.ones(h, w), (0, size[1] - w, 0, size[0] - h)).long() for h, w in kept]
+    return torch.randn(len(kept), 3, *size), torch.stack(masks)
+
+
+@patch(
+    "transformers.models.vilt.modeling_vilt.ViltEmbeddings",
+    name="vilt-patches",
+    why="Vilt: visual_embed loops over the images of the batch, `for h, w in zip(x_h, x_w)`, and draws patches of each",
+    link="https://github.com/huggingface/transformers/issues/18261",
+    when=When(exporters=("dynamo", "trace"), bodies={"visual_embed": {KnownBody("d000bbd8a687", WRITTEN_FOR)}}),
+    proof=Proof(
+        _Vilt,
+        lambda: [
+            _masked((12, 8), (12, 8), (6, 4)),
+            _masked((8, 14), (4, 14), (8, 10), (2, 2)),
+            _masked((8, 8), (8, 8)),
+        ],
+        fails=("dynamo", "trace"),
+        reason="data-dependent|num_samples|split|specialized|static shape",
+        beside=("interpolate",),
+    ),
+)
+class _ViltPatches:
+    """Resizes the positions by small weights for each axis, and draws for all images at once, as often as eager."""
+
+    def visual_embed(self: Any, pixel_values: Tensor, pixel_mask: Tensor, max_image_length: Any = 200) -> Any:
+        x = self.patch_embeddings(pixel_values)
+        height, width = x.shape[2:]
+        mask = functional.interpolate(pixel_mask[:, None].float(), size=(height, width)).long()
+        tall, wide = mask[:, 0].sum(1)[:, 0], mask[:, 0].sum(2)[:, 0]
+        table = self.position_embeddings[0, 1:]
+        side = self.config.image_size // self.config.patch_size
+        rows = torch.matmul(_between(tall, height, side, table), table.reshape(side, -1)).unflatten(2, (side, -1))
+        table = torch.matmul(_between(wide, width, side, table)[:, None], rows).flatten(1, 2)
+
+        x, mask = x.flatten(2).transpose(1, 2), mask.flatten(1)
+        most: Any = (tall * wide).max()
+        if isinstance(max_image_length, int) and max_image_length >= 0:
+            most = most.clamp(max=max_image_length)
+        chosen = _chosen(mask, torch.arange(most, device=x.device))
+        row = torch.div(chosen, width, rounding_mode="floor")
+        embedded = (x + table).gather(1, chosen[..., None].expand(-1, -1, x.shape[2]))
+        first = (self.cls_token + self.position_embeddings[:, :1]).expand(x.shape[0], -1, -1)
+        mask = functional.pad(mask.gather(1, chosen), (1, 0), value=1)
+        embedded = self.dropout(torch.cat([first, embedded], 1))
+        return embedded, mask, (torch.stack([row, chosen - row * width], -1), (height, width))
+
+
+def _between(lengths: Tensor, size: Any, cells: int, like: Tensor) -> Tensor:
+    """F.interpolate's linear weights (B, size, cells), from corner to corner of `lengths` (B,), 0 behind them."""
+    places = torch.arange(size, device=like.device)
+    centres = places * (cells - 1) / (lengths - 1).clamp(min=1).to(like.dtype)[:, None]
+    weights = torch.relu(1 - (torch.arange(cells, device=like.device) - centres[..., None]).abs())
+    return weights * (places < lengths[:, None])[..., None]
+
+
+def _chosen(mask: Tensor, slots: Tensor) -> Tensor:
+    """The patches of each image (B, slots): those in the mask, then others drawn; more than there are slots: any."""
+    inside, outside, last = mask != 0, mask != 1, mask.shape[1] - 1
+    places = torch.arange(mask.shape[1], device=mask.device)
+    kept, others = (torch.where(side, places, places + last + 1).argsort(1) for side in (inside, outside))
+    count, slots = inside.sum(1, keepdim=True), slots.expand(mask.shape[0], -1)
+    drawn = (torch.rand_like(slots.float()) * outside.sum(1, keepdim=True)).long()
+    filled = torch.where(slots < count, kept.gather(1, slots.clamp(max=last)), others.gather(1, drawn.clamp(max=last)))
+    mixed = torch.where(inside, torch.rand_like(mask.float()), 2.0).argsort(1).gather(1, slots.clamp(max=last))
+    return torch.where(count < slots.shape[1], filled, mixed)
