@@ -219,9 +219,11 @@ def contained(values: object, members: object, *, invert: bool = False) -> Tenso
     ordered, known = _ordered(members)
     # A value beyond all members has the place after the last.
     after = length + 1 if isinstance(length, int) else None
-    place = search(ordered, values, length=after)
+    flat = values if values.dim() == 1 else values.reshape([-1])
+    place = search(ordered, flat, length=after)
     place = torch.minimum(place, as_tensor(ordered.shape[0], torch.int64, ordered.device) - 1)
-    found = (ordered[place] == values) & (place < known)
+    found = (ordered.gather(0, place) == flat) & (place < known)
+    found = found if values.dim() == 1 else found.reshape(values.shape)
     return ~found if invert else found
 
 
@@ -243,39 +245,34 @@ def _ordered(members: Tensor) -> tuple[Tensor, Tensor]:
 def _places(table: Tensor, values: Tensor, right: bool, length: Any) -> Tensor:
     """searchsorted for a table (n,) and values of any shape, or a table (rows, n) and values (rows, m)."""
     length = table.shape[-1] if length is None else length
-    # One entry more, NaN or the largest number, which comes after every value.
-    table = one_more(table, _behind(table.dtype, torch.nan))
     if isinstance(length, int) and length <= _SHORT:
-        place = _before(table if table.dim() == 1 else table.unsqueeze(1), values.unsqueeze(-1), right)
-        place = place.to(torch.float32).sum(-1).to(torch.int64)  # ONNX's ReduceSum takes no bools
-    else:
-        place = _halved(table, values, right, as_tensor(length, torch.int64, table.device) + 1)
-    length = as_tensor(length, torch.int64, table.device)
-    if values.is_floating_point():
-        # NaN comes after all entries, wherever the comparisons with it, all false, have led.
-        return torch.where(values == values, place, length)
-    return torch.minimum(place, length)  # a value equal to the entry more may end beyond it
+        behind = _behind_value(table if table.dim() == 1 else table.unsqueeze(1), values.unsqueeze(-1), right)
+        return (~behind).to(torch.float32).sum(-1).to(torch.int64)  # ONNX's ReduceSum takes no bools
+    return _halved(table, values, right, as_tensor(length, torch.int64, table.device))
 
 
 def _halved(table: Tensor, values: Tensor, right: bool, count: Tensor) -> Tensor:
     """The same by halving the part of the table in which each value may be; all parts are of one length."""
-    start = torch.zeros_like(values, dtype=torch.int64)
+    first = torch.full_like(values, -1, dtype=torch.int64)
     if table.dim() == 2:
-        start = start + (torch.arange(table.shape[0], device=table.device) * count).unsqueeze(1)
-    entries = table.reshape([-1])
+        first = first + (torch.arange(table.shape[0], device=table.device) * count).unsqueeze(1)
+    # For single numbers, onnxruntime's GatherElements takes a tenth of its Gather; it wants one dimension.
+    entries, flat, start = (x if x.dim() == 1 else x.reshape([-1]) for x in (table, values, first))
 
-    @while_loop(lambda place, left: left > 1)
-    def run(place: Tensor, left: Tensor) -> tuple[Tensor, ...]:
-        half = torch.div(left, 2, rounding_mode="trunc")
-        return place + _before(entries[place + (half - 1)], values, right) * half, left - half
+    @while_loop(lambda last, left: left > 0)
+    def run(last: Tensor, left: Tensor) -> tuple[Tensor, ...]:
+        """last: the last entry that is known to come before the value. left: how many after it may, too."""
+        rest = (left.double() * 0.5).to(torch.int64)  # fewer nodes than a division
+        middle = last + (left - rest)
+        return torch.where(_behind_value(entries.gather(0, middle), flat, right), last, middle), rest
 
-    place = run(start, count)[0]
-    return place + _before(entries[place], values, right) - start
+    found = run(start, count)[0] - start
+    return found if values.dim() == 1 else found.reshape(values.shape)
 
 
-def _before(entries: Tensor, values: Tensor, right: bool) -> Tensor:
-    """1 where an entry comes before the value."""
-    return (entries <= values if right else entries < values).to(torch.int64)
+def _behind_value(entries: Tensor, values: Tensor, right: bool) -> Tensor:
+    """Where an entry does not come before the value: none does so for NaN, which comes after all, as in torch."""
+    return entries > values if right else entries >= values
 
 
 def _comparable(x: Tensor) -> Tensor:
