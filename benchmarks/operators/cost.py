@@ -42,8 +42,8 @@ NOTE = (
     "NaN or infinity, the error is one. Eager leaves `cholesky_ex` at the first row that fails, as in its sample, and "
     "most of the samples of `igamma` have no value, for which eager computes nothing. The lowest figure that a file "
     "with the same nodes can reach is torch's own, or that of the slowest node. Factorizations, searches and what was "
-    "changed on 2026-11-27 were measured on a machine with other work, where eager and file take about twice as long, "
-    "and loops of many small nodes a third more beside eager than before."
+    "changed from 2026-11-27 on were measured on a machine with other work, where eager and file take about twice as "
+    "long, and loops of many small nodes a third more beside eager than before."
 )
 _WRONG = "**wrong"
 _MOST_STEPS = 24

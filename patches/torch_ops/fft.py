@@ -273,10 +273,8 @@ def _shifted(x: Tensor, dim: Any, ahead: int) -> Tensor:
         return NotImplemented
     axes = range(x.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
     for axis in axes:
-        size = x.shape[axis]
-        places = torch.arange(size, device=x.device)
-        half = torch.div(torch.ones_like(places).sum() + ahead, 2, rounding_mode="floor")
-        x = x.index_select(axis, torch.remainder(places + half, torch.ones_like(places).sum()))
+        half = (x.shape[axis] + ahead) // 2
+        x = torch.cat((x.narrow(axis, half, x.shape[axis] - half), x.narrow(axis, 0, half)), axis)
     return x
 
 

@@ -230,13 +230,10 @@ def diagonal_scatter(input: Tensor, src: Tensor, offset: int = 0, dim1: int = 0,
     rank = input.dim()
     axes, last_two = (dim1 % rank, dim2 % rank), (rank - 2, rank - 1)
     x = input.movedim(axes, last_two)
-    rows, columns = (torch.arange(x.shape[axis], device=x.device) for axis in (-2, -1))
-    # The element of a diagonal is numbered by its row, or by its column below the main one.
-    place = rows if offset >= 0 else rows + offset
-    last = torch.ones_like(src[..., :1]).new_zeros(()).to(torch.int64) + src.shape[-1] - 1
-    spread = src.index_select(-1, torch.minimum(place.clamp(min=0), last)).unsqueeze(-1)
-    on = (rows[:, None] + offset) == columns
-    return torch.where(on, spread, x).movedim(last_two, axes)
+    columns = x.shape[-1]
+    places = torch.arange(src.shape[-1], device=x.device) * (columns + 1)
+    places = (places + (offset if offset >= 0 else columns * -offset)).expand(src.shape)
+    return x.flatten(-2).scatter(-1, places, src.to(x.dtype)).reshape(x.shape).movedim(last_two, axes)
 
 
 def _indexed(x: Tensor, index: Tensor) -> tuple[Tensor, ...]:
@@ -341,23 +338,16 @@ def _row(one: object) -> object:
 
 
 # ------------------------------------------------------------------ write into a part
-def _along(x: Tensor, dim: int) -> tuple[int, Tensor]:
-    """The axis from the front, and the places along it, which broadcast with x."""
-    axis = dim % x.dim()
-    return axis, torch.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(x.dim())])
-
-
 @op("select_scatter", why=untraced("aten::select_scatter"), tries=matrices,
     case=lambda x: (torch.select_scatter(x, x[:, 0] * 2, 1, -1), x.select_scatter(x[0] + 1, 0, 0)))  # fmt: skip
 def select_scatter(input: Tensor, src: Tensor, dim: int, index: Any) -> Tensor:
     """`input` with `src` at one place along the axis."""
-    axis, places = _along(input, dim)
-    at = index + input.shape[axis] if isinstance(index, int) and index < 0 else index
-    return torch.where(places == at, src.unsqueeze(axis), input)
+    return slice_scatter(input, src.unsqueeze(dim % input.dim()), dim, index)
 
 
-def _written(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x.slice_scatter(x[:, 1:3] * 2, 1, 1, 3), torch.slice_scatter(x, x[:, ::2] - 1, -1, step=2)
+def _written(x: Tensor) -> tuple[Tensor, ...]:
+    ends = x.slice_scatter(x[:, 1:3] * 2, 1, 1, 3), torch.slice_scatter(x, x[:, -2:] * 3, -1, -2)
+    return *ends, torch.slice_scatter(x, x[:, ::2] - 1, -1, step=2)
 
 
 @op("slice_scatter", why=untraced("aten::slice_scatter"), tries=lambda b, n: torch.randn(b, n + 3), case=_written)
@@ -365,12 +355,15 @@ def slice_scatter(
     input: Tensor, src: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Tensor:
     """`input` with `src` in a slice along the axis."""
-    axis, places = _along(input, dim)
-    size = input.shape[axis]
-    start = 0 if start is None else start
-    start = start + size if isinstance(start, int) and start < 0 else start
-    end = size if end is None else end
-    end = end + size if isinstance(end, int) and end < 0 else end
+    axis = dim % input.dim()
+    lead = (slice(None),) * axis
+    before = input[(*lead, slice(None, 0 if start is None else start))]
+    start = before.shape[axis]
+    if step == 1:
+        after = input[(*lead, slice(start + src.shape[axis], None))]
+        return torch.cat((before, src.to(input.dtype), after), axis)
+    end = input[(*lead, slice(None, end))].shape[axis]
+    places = torch.arange(input.shape[axis]).reshape([-1 if i == axis else 1 for i in range(input.dim())])
     apart = places - start
     inside = (apart >= 0) & (places < end) & (torch.remainder(apart, step) == 0)
     index = torch.div(apart, step, rounding_mode="floor")
