@@ -274,9 +274,8 @@ def _compiled(
 
     count: how many operands its results have the shapes and dtypes of.
     """
-    # Compiling traces the body, which is no part of the trace that runs now.
-    with tracing_paused():
-        function: Loop = compiled_function(f"onnxpatch_loop_{next(_numbers)}", names, lines, dict(functions))
+    # Patches act on the calls of the body, which were recorded as the model made them.
+    function: Loop = compiled_function(f"onnxpatch_loop_{next(_numbers)}", names, lines, dict(functions))
     capture = latest()
     (_alive if capture is None else capture.report.compiled).append(function)
     return functools.partial(_called, function, count)
