@@ -253,6 +253,7 @@ NOT_MEASURED = {
     "constant-exponentials": "computes constants once, when the model is exported",
     "einsum-of-two-dtypes": "a Cast before the einsum",
     "summed-ellipsis": "one Einsum, as eager has it",
+    **dict.fromkeys(["seed-in-forward", "seeded-draws"], "constants, drawn once when the model is exported"),
     "encoder-padding": _ROUTE,
     "flex-attention": "all scores, as in eager; whole models measure attention",
     "flex-attention-mask": "all places of the mask, as the scores that it is for",

@@ -1,7 +1,9 @@
-"""torch.multinomial draws by probabilities; dropout that drops nothing."""
+"""torch.multinomial draws by probabilities; draws behind a seed are constants; dropout that drops nothing."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import exporting, op
+from onnxpatch.formulas.symbolic import static_number, unrecorded
 
 
 def _drawn(x: Tensor) -> tuple[Tensor, ...]:
@@ -57,6 +60,59 @@ def _raced(weights: Tensor) -> Tensor:
     # Never 0 nor 1, of which the logarithm is none, or 0.
     uniform = torch.rand_like(weights) * (1 - 2e-6) + 1e-6
     return weights / -uniform.log()
+
+
+def _seeded(x: Tensor) -> tuple[Tensor, ...]:
+    """Rotations that are the same in every call, as those by which Reformer hashes."""
+    torch.manual_seed(7)
+    turned = x @ torch.randn(x.shape[-1], 3) + torch.rand((3,), dtype=x.dtype)
+    return turned, x[:, torch.randperm(4)] * torch.randint(2, 9, (4,))
+
+
+# The state of torch's generator behind the seed, or behind what was drawn since.
+_state: list[Tensor] = []
+
+_constant_draws = functools.partial(
+    op,
+    why="torch.manual_seed(n) in forward: what is drawn behind it is the same in every call, and other in the file",
+    reason="randperm|relative error",
+    tries=lambda b, n: torch.randn(b, 4).repeat(n, 1),
+    sizes=((2, 3), (3, 1), (1, 4)),
+    case=_seeded,
+    unchanged=lambda x: x * 2,
+)
+
+
+@_constant_draws("torch.manual_seed", name="seed-in-forward", beside=("seeded-draws",))
+def seed_in_forward(original: Callable[..., object], seed: Any) -> object:
+    """Notes where the generator is: what is drawn from there on is known."""
+    made = original(seed)
+    _state[:] = [unrecorded(torch.get_rng_state)]
+    return made
+
+
+@_constant_draws("torch.rand", "torch.randn", "torch.randint", "torch.randperm", name="seeded-draws",
+                 beside=("seed-in-forward",))  # fmt: skip
+def seeded_draws(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """Draws now, where only a seed in forward decides what comes, and how many numbers is the same for every input."""
+    known = _state and unrecorded(lambda: torch.equal(torch.get_rng_state(), _state[0]))
+    if not known or kwargs.get("generator") is not None:
+        return NotImplemented
+    _state.clear()
+    given, named = [_fixed(one) for one in args], {name: _fixed(one) for name, one in kwargs.items()}
+    sizes = (one for value in (*given, *named.values()) for one in (value if isinstance(value, list) else [value]))
+    if any(isinstance(one, torch.SymInt | Tensor) for one in sizes):
+        return NotImplemented  # as many as a size says: behind them nothing is known
+    drawn: Tensor = unrecorded(lambda: original(*given, **named))
+    _state[:] = [unrecorded(torch.get_rng_state)]
+    return drawn
+
+
+def _fixed(argument: Any) -> object:
+    if isinstance(argument, tuple | list):
+        return [_fixed(one) for one in argument]
+    known = static_number(argument) if isinstance(argument, Tensor) else None
+    return argument if known is None else known
 
 
 _KINDS = ("alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")
