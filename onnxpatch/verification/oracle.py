@@ -52,7 +52,7 @@ class Oracle:
         self._tensors = {leaf.index: leaf.value for leaf in inputs.leaves if isinstance(leaf.value, torch.Tensor)}
         self._elements = max(1, sum(tensor.numel() for tensor in self._tensors.values()))
         self._cost = operations / self._elements  # of one element
-        self._growth = 6.0 if operations < _QUICK else 2.5
+        self._growth = 6.0 if operations < _QUICK else 3.0
 
     @functools.cached_property
     def mentioned(self) -> Mentioned:
@@ -249,6 +249,10 @@ class Oracle:
         if self._full or (self.budget.over() if share > 1 else self.late):
             return False
         return must or self.spent + self._cost * elements <= room
+
+    def affords(self, times: int) -> bool:
+        """Whether the whole budget has room for one run of so many times the example's work."""
+        return times * self._cost * self._elements <= self.budget.operations
 
     def _within_reach(self, elements: int) -> bool:
         """Whether an input of so many elements may be run if the cost grows as its square, as in attention."""

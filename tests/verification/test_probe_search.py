@@ -52,6 +52,16 @@ def test_step_is_discovered() -> None:
     assert search.refused and "shape" in search.first_refusal
 
 
+def test_multiples_of_the_example_are_odd_first() -> None:
+    """Where the budget ends early, twice the example would be all: windows of 4 in 8 rows are whole."""
+
+    def strict(x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(-1, 32)
+
+    probes, _ = found(Call(strict), (torch.randn(1, 32),), ({1: "n"},))
+    assert next(n for (n,) in sizes(probes) if n != 32) == 96
+
+
 def test_sizes_that_go_together_only() -> None:
     def square(x: torch.Tensor) -> torch.Tensor:
         return x @ torch.ones(x.shape[0], 1) if x.shape[0] == x.shape[1] else x.view(-1, -1)
