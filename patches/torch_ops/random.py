@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import exporting, op
+from onnxpatch import exporting, op, running_model
 from onnxpatch.formulas.symbolic import static_number, unrecorded
 
 
@@ -69,8 +70,8 @@ def _seeded(x: Tensor) -> tuple[Tensor, ...]:
     return turned, x[:, torch.randperm(4)] * torch.randint(2, 9, (4,))
 
 
-# The state of torch's generator behind the seed, or behind what was drawn since.
-_state: list[Tensor] = []
+# By the model that runs: the state of torch's generator behind the seed, or behind what was drawn since.
+_states: weakref.WeakKeyDictionary[Any, Tensor] = weakref.WeakKeyDictionary()
 
 _constant_draws = functools.partial(
     op,
@@ -87,7 +88,7 @@ _constant_draws = functools.partial(
 def seed_in_forward(original: Callable[..., object], seed: Any) -> object:
     """Notes where the generator is: what is drawn from there on is known."""
     made = original(seed)
-    _state[:] = [unrecorded(torch.get_rng_state)]
+    _states[running_model()] = unrecorded(torch.get_rng_state)
     return made
 
 
@@ -95,16 +96,15 @@ def seed_in_forward(original: Callable[..., object], seed: Any) -> object:
                  beside=("seed-in-forward",))  # fmt: skip
 def seeded_draws(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """Draws now, where only a seed in forward decides what comes, and how many numbers is the same for every input."""
-    known = _state and unrecorded(lambda: torch.equal(torch.get_rng_state(), _state[0]))
-    if not known or kwargs.get("generator") is not None:
+    state = _states.pop(running_model(), None) if kwargs.get("generator") is None else None
+    if state is None or not unrecorded(lambda: torch.equal(torch.get_rng_state(), state)):
         return NotImplemented
-    _state.clear()
     given, named = [_fixed(one) for one in args], {name: _fixed(one) for name, one in kwargs.items()}
     sizes = (one for value in (*given, *named.values()) for one in (value if isinstance(value, list) else [value]))
     if any(isinstance(one, torch.SymInt | Tensor) for one in sizes):
         return NotImplemented  # as many as a size says: behind them nothing is known
     drawn: Tensor = unrecorded(lambda: original(*given, **named))
-    _state[:] = [unrecorded(torch.get_rng_state)]
+    _states[running_model()] = unrecorded(torch.get_rng_state)
     return drawn
 
 
