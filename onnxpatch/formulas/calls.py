@@ -27,6 +27,7 @@ __all__ = [
     "call_of",
     "called_again",
     "in_nest",
+    "listed",
     "of_operators",
     "run_by_functions",
     "temporary_attributes",
@@ -36,6 +37,11 @@ __all__ = [
 T = TypeVar("T")
 in_nest = pytree.tree_map  # (function, nest of lists, tuples and dicts, more of the kind)
 _MISSING = object()
+
+
+def listed(given: Sequence[Any]) -> Sequence[Any]:
+    """The arguments of a function that takes them one by one, or all in one list."""
+    return given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from onnxpatch._torch import exporting
 from onnxpatch._torch.function_modes import unseen
 from onnxpatch.errors import RefusedError
 from onnxpatch.formulas import scans
+from onnxpatch.formulas.calls import listed
 
 
 class _Answers:
@@ -176,13 +177,13 @@ def matmul(a: object, b: object) -> Pair:
 
 
 def einsum(equation: str, *operands: object) -> Pair:
-    listed = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
-    if len(listed) == 1:
-        only = Pair.of(listed[0])
+    parts = listed(operands)
+    if len(parts) == 1:
+        only = Pair.of(parts[0])
         return Pair(torch.einsum(equation, only.real), torch.einsum(equation, only.imag))
-    if len(listed) != 2:
-        raise RefusedError(f"einsum {equation!r} of {len(listed)} complex operands: write it as products of two")
-    return _bilinear(lambda x, y: torch.einsum(equation, x, y), *listed)
+    if len(parts) != 2:
+        raise RefusedError(f"einsum {equation!r} of {len(parts)} complex operands: write it as products of two")
+    return _bilinear(lambda x, y: torch.einsum(equation, x, y), *parts)
 
 
 def _bilinear(function: Any, a: Any, b: Any) -> Pair:

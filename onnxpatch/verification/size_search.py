@@ -193,8 +193,9 @@ class _Sizes:
         steps = {1, 2, 4, 8, 16, 32, n, *hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
         # The smallest first: the first size that eager accepts tells the stride that it wants.
         for step in sorted(steps)[:12]:
-            probe = self._at(_beyond(n, step), must=step == n > 8 and self.oracle.affords(3)) or self._at(n + step)
-            if probe:
+            # Three times the example before twice it: 8 rows are whole windows of 4, with no padding.
+            probe = self._at(3 * n, must=self.oracle.affords(3)) if step == n > 8 else None
+            if probe := probe or self._at(n + step):
                 self.step = step
                 return probe
         return None
@@ -251,11 +252,6 @@ def _smaller(oracle: Oracle, dims: Sequence[DynamicDim]) -> Probe | None:
     example = {d.name: d.size for d in dims}
     possible = [w for w in wishes if min(w.values()) > 0 and w != example][: oracle.budget.tries]
     return next(filter(None, (oracle.at(wish, must=True) for wish in possible)), None)
-
-
-def _beyond(size: int, step: int) -> int:
-    """A size one step larger, but three times it rather than twice: 8 rows are whole windows of 4, with no padding."""
-    return 3 * size if step == size > 8 else size + step
 
 
 def _odd_half(size: int) -> int:

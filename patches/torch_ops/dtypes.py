@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op
+from onnxpatch.formulas.calls import listed
 from onnxpatch.formulas.elementary import floats
 from onnxpatch.formulas.symbolic import function_name
 
@@ -124,7 +125,7 @@ def _of_one_dtype(tensors: Sequence[Any]) -> list[Tensor] | None:
 )
 def einsum_of_two_dtypes(original: Callable[..., Tensor], equation: str, *operands: object) -> Tensor:
     """The operands in the dtype that eager promotes them to, where it takes them at all."""
-    tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    tensors = listed(operands)
     alike = _of_one_dtype(tensors) if isinstance(equation, str) and len(tensors) == 2 else None
     return original(equation, *alike) if alike else NotImplemented
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from onnxpatch import missing, op, untraced
 from onnxpatch.decisions.ask import calling_frame
 from onnxpatch.decisions.if_rules.selected_numbers import where_one
+from onnxpatch.formulas.calls import listed
 from onnxpatch.formulas.symbolic import Array, as_float, as_tensor, symbolic
 from onnxpatch.patching.proof import pairs
 
@@ -382,7 +383,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 )
 def one_axis(*tensors: Any, indexing: str | None = None) -> Any:
     """The one tensor."""
-    given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], list | tuple) else tensors
+    given = listed(tensors)
     return (given[0].reshape(-1),) if len(given) == 1 else NotImplemented
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas import layer_nodes
-from onnxpatch.formulas.calls import call_of
+from onnxpatch.formulas.calls import call_of, listed
 from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim
 from onnxpatch.formulas.symbolic import counted, function_name, static_number, symbolic
 from onnxpatch.patching.proof import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
@@ -74,7 +74,7 @@ class _Attention(torch.nn.Module):
 )
 def einsum_as_product(equation: str, *operands: object) -> Tensor:
     """Writes an einsum of two tensors, of float32 or whole numbers, as one product. Else Einsum stays."""
-    tensors: Sequence[Any] = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    tensors = listed(operands)
     if not isinstance(equation, str) or len(tensors) != 2:
         return NotImplemented
     made = layer_nodes.product_of_einsum(equation, *tensors)
@@ -95,7 +95,7 @@ def einsum_as_product(equation: str, *operands: object) -> Tensor:
 def summed_ellipsis(equation: str, *operands: object) -> Tensor:
     """With letters for the axes of an ellipsis, the last ones for an operand that has fewer."""
     left, arrow, right = equation.partition("->") if isinstance(equation, str) else ("", "", "")
-    tensors: Any = operands[0] if len(operands) == 1 and isinstance(operands[0], list | tuple) else operands
+    tensors = listed(operands)
     if "..." not in left or not arrow or "..." in right:
         return NotImplemented
     free = [letter for letter in string.ascii_letters if letter not in equation]
