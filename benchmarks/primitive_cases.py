@@ -284,6 +284,8 @@ NOT_MEASURED = {
     "one-hot-of-a-size": "one comparison for each element of the result",
     "asserted-data": "changes nothing that the graph computes",
     "recurrent-layers": "one recurrent node of the runtime",
+    "projected-lstm": "one recurrent node of the runtime, and one product for each direction",
+    "adaptive-softmax": "log_prob, as torch writes it, and a Gather",
     "packed-sequences": "keeps the padded tensor and its lengths, as they are",
     "orthogonal-weights": "computes weights once, when the model is exported",
     "pad-sequence": "one Pad for each tensor of the list",

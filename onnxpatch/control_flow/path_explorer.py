@@ -28,7 +28,7 @@ from onnxpatch.control_flow.loops.recorded_loop import loop_refusal
 from onnxpatch.control_flow.path_tree import Path, PathNode, path_summary
 from onnxpatch.control_flow.pytrees import Name
 from onnxpatch.control_flow.recording import Recording
-from onnxpatch.control_flow.tape import CallRecorder, TorchCall
+from onnxpatch.control_flow.tape import CallRecorder, TorchCall, same_call
 from onnxpatch.decisions.ask import Site
 from onnxpatch.decisions.functions_run import raised_on_purpose
 from onnxpatch.errors import OnnxpatchError
@@ -51,7 +51,7 @@ class PathExplorer:
 
     restart: the paths so far do not count, and the search starts over. rounds: how many rounds of a loop are run.
     path: the one that runs. On it, chosen: the entry that a number from data means in a Python list; facts: what was
-    answered of sizes.
+    answered of sizes; asked: the calls whose results were decided.
     """
 
     def __init__(self, capture: Recording, module: torch.nn.Module, call: Callable[[], object]) -> None:
@@ -133,6 +133,7 @@ class PathExplorer:
         self.recorder.begin_path(self._shared)
         self.chosen: dict[Name, int] = {}
         self.facts: list[tuple[torch.SymBool, bool]] = []
+        self.asked: list[tuple[TorchCall | None, bool]] = []
         self.path = Path(self.capture, self.recorder.calls, self.rounds)
         self._end = self.root
         self._equal_sizes = _EqualSizes()
@@ -163,10 +164,12 @@ class PathExplorer:
         # A known `while` on data is answered by its loop, which decides how many rounds run: no paths fork there.
         if site in self._while_sites and condition is None:
             return self.path.another_round(predicate, site)
-        in_round = self.path.in_round(self.recorder.maker(predicate), site)
-        if in_round is not None:
-            return in_round
+        maker = self.recorder.maker(predicate)
+        known = self._known(maker, site)
+        if known is not None:
+            return known
         answer = self._answer(predicate, site, condition)
+        self.asked.append((maker, answer))
         self.path.decided_at.append(len(self.recorder.calls))
         # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.
         # A number from data has no value at the example.
@@ -179,6 +182,13 @@ class PathExplorer:
         # The node may be there: other paths have come this way.
         self._end = self._end.children.setdefault(answer, PathNode())
         return answer
+
+    def _known(self, maker: TorchCall | None, site: Site) -> bool | None:
+        """The answer in the running loop, or to the same call before it on this path."""
+        in_round = self.path.in_round(maker, site)
+        if in_round is not None or maker is None:
+            return in_round
+        return next((answer for call, answer in self.asked if call and same_call(call, maker)), None)
 
     def _answer(self, predicate: torch.Tensor, site: Site, condition: torch.SymBool | None) -> bool:
         depth, node = len(self.path.decided_at), self._end
@@ -247,8 +257,9 @@ class PathExplorer:
         if call.mutates:
             # Nothing is shared yet while the first path has not decided anything: no need to start over.
             self.restart |= could_share and bool(self.path.decided_at or self.paths)
-            # The numbers that indexed lists may have changed in place: decide them anew.
+            # What was compared, or indexed lists, may have changed in place: decide it anew.
             self.chosen.clear()
+            self.asked.clear()
 
 
 class _EqualSizes:

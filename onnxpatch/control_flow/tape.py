@@ -193,6 +193,19 @@ def written_tensors(args: Sequence[object], kwargs: Mapping[str, object]) -> lis
     return tensors(out) if out is not None else tensors(args[:1])
 
 
+def same_call(one: TorchCall, other: TorchCall) -> bool:
+    """Whether two calls that write nothing in between return the same: of the same tensors and plain numbers."""
+    if one is other:
+        return True
+    pairs = list(zip(one.args, other.args, strict=False))
+    alike = one.function is other.function and len(one.args) == len(other.args) and not (one.kwargs or other.kwargs)
+    return (
+        alike
+        and not is_random(one.function, one.args, one.kwargs)
+        and all(a is b or (type(a) is type(b) and isinstance(a, int | float) and a == b) for a, b in pairs)
+    )
+
+
 class CallRecorder:
     """The calls of the path that runs now.
 

@@ -53,9 +53,8 @@ def _concerned(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 def _longer(x: Tensor) -> Tensor:
     """The rows with as many of 1 and 2 in turn behind them as half of their length."""
-    return torch.cat(
-        [x, torch.from_numpy(np.tile(np.array([1, 2], np.float32), x.shape[1] // 2)[None, : x.shape[1] // 2])], 1
-    )
+    half: Any = np.floor(x.shape[1] / 2).astype(int)
+    return torch.cat([x, torch.from_numpy(np.tile(np.array([1, 2], np.float32), half)[None, :half])], 1)
 
 
 @patch(
@@ -71,7 +70,7 @@ def _longer(x: Tensor) -> Tensor:
         lambda: computing(_longer),
         lambda: [(torch.randn(1, n),) for n in (6, 3, 11, 1)],
         fails=("dynamo", "trace"),
-        reason="shape",
+        reason="shape|astype",
         unchanged="fixed sizes",
     ),
 )
@@ -86,9 +85,21 @@ def arrays_of_sizes(original: Any, *args: Any, **kwargs: Any) -> object:
         return getattr(args[0], "tensor", args[0])
     # Of numbers alone, the result is no tensor: it may be a size again.
     if name in _OF_NUMBERS and all(isinstance(one, int | float | torch.SymInt | torch.SymFloat) for one in args):
-        return _OF_NUMBERS[name](*args)
+        return _number(_OF_NUMBERS[name](*args))
     made = _OTHERWISE.get(name, getattr(numpy_on_tensors, name))(*args, **kwargs)
-    return made.tensor if isinstance(made, Array) and not made.ndim else made
+    return _number(made.tensor) if isinstance(made, Array) and not made.ndim else made
+
+
+def _number(found: Any) -> Any:
+    """With the method `astype`, which NumPy's numbers have."""
+
+    def astype(dtype: Any, *_: object, **__: object) -> Any:
+        if isinstance(found, Tensor):
+            return numpy_on_tensors.asarray(found).astype(np.dtype(dtype).name).tensor
+        return (torch.sym_int if np.issubdtype(dtype, np.integer) else torch.sym_float)(found)
+
+    vars(found)["astype"] = astype
+    return found
 
 
 def _eye(rows: Any, columns: Any = None, k: Any = 0, dtype: Any = float) -> Any:

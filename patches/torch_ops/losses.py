@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
@@ -355,3 +355,34 @@ if hasattr(functional, "linear_cross_entropy"):  # torch 2.13 and later
             found = functional.cross_entropy(scores, target, **known)
             return found.reshape(())
         return functional.cross_entropy(scores, target, **known)
+
+
+class _Words(torch.nn.Module):
+    """Words that are in the head, and in each cluster of rare ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.AdaptiveLogSoftmaxWithLoss(8, 30, [5, 12])
+
+    def forward(self, x: Tensor, word: Tensor) -> tuple[Tensor, ...]:
+        return *self.words(x, word), self.words.predict(x), self.words(x[0], word[0]).output
+
+
+@op(
+    "nn.AdaptiveLogSoftmaxWithLoss.forward",
+    "nn.AdaptiveLogSoftmaxWithLoss.predict",
+    name="adaptive-softmax",
+    why="the rows of each cluster are those of the example, or: Could not guard on data-dependent expression Eq(u0, 0)",
+    reason="data-dependent|dimensions differ|shape|Target values",
+    link="https://arxiv.org/abs/1609.04309",
+    tries=lambda *words: (torch.randn(len(words), 8), torch.tensor(words)),
+    sizes=((1, 29, 7, 0), (20, 14), (11,)),
+    case=_Words,
+)
+def adaptive_softmax(original: Callable[..., Any], self: Any, input_: Tensor, target_: Tensor | None = None) -> Any:
+    """Of all words of a row, (batch, words), the given ones, or the likeliest."""
+    logs = self.log_prob(torch.atleast_2d(input_))
+    if target_ is None:
+        return logs.argmax(1)
+    found = logs.gather(1, torch.atleast_1d(target_)[:, None]).squeeze(1)
+    return get_type_hints(original)["return"](found if input_.dim() > 1 else found[0], -found.mean())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,8 @@ class _Steps(torch.nn.Module):
 
 
 def _dynamo(module: torch.nn.Module, settings: Settings) -> str | None:
+    if module.proj_size:
+        return "its outputs are projected: 'projected-lstm'"
     return None if settings.exporter == "dynamo" else "recurrent layers are right under the other exporters"
 
 
@@ -76,6 +79,99 @@ class _RecurrentLayer:
             return output.squeeze(1), _each(last, lambda part: part.squeeze(1))
         output, last = run_layers(layer, input.transpose(0, axis), None, hx)
         return output.transpose(0, axis), last
+
+
+class _Projections(torch.nn.Module):
+    """Outputs and states of fewer numbers than the cells have, in both directions, the second time from a state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.LSTM(3, 5, 2, batch_first=True, bidirectional=True, proj_size=2)
+        self.second = torch.nn.LSTM(4, 6, bidirectional=True, proj_size=3, bias=False)
+        self.alone = torch.nn.LSTM(6, 4, proj_size=1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        encoded, (hidden, cell) = self.first(x)
+        start = hidden[:2, :, :1].repeat(1, 1, 3), cell[2:, :, :1].repeat(1, 1, 6)
+        decoded, last = self.second(encoded.transpose(0, 1), start)
+        return hidden, cell, decoded, *last, self.alone(decoded[:, 0])[0]
+
+
+@patch(
+    "torch.nn.LSTM",
+    name="projected-lstm",
+    why="LSTMs with projections: not supported by the exporter; Input initial_c must have shape {1,2,6}",
+    link="https://arxiv.org/abs/1402.1128",
+    when=When(exporters=("dynamo", "trace"), accepts=lambda module, _: None if module.proj_size else "no projection"),
+    proof=Proof(
+        _Projections,
+        lambda: [(torch.randn(b, n, 3),) for b, n in ((2, 5), (3, 9), (1, 1), (2, 31))],
+        fails=("dynamo", "trace"),
+        reason="LSTMs with projections|must have shape|static shape",
+        beside=("recurrent-layers",),
+    ),
+)
+class _Projected:
+    """Runs an LSTM whose output is projected, P h, as one without: its recurrent weights are those times P.
+
+    In the first step a state that is given has no such h. It is one more input there, with these weights.
+    """
+
+    def forward(self, input: Any, hx: Any = None) -> Any:
+        layer: Any = self
+        if (isinstance(input, PackedSequence) and hx is not None) or (layer.training and layer.dropout > 0):
+            return NotImplemented
+        ways = ("", "_reverse")[: 1 + layer.bidirectional]
+        starts = [None] * layer.num_layers if hx is None else list(zip(*(x.split(len(ways)) for x in hx), strict=True))
+        last: list[tuple[Tensor, Tensor]] = []
+        for number, start in enumerate(starts):
+            input, ends = _one_layer(layer, [f"l{number}{way}" for way in ways], input, start)
+            last.append(ends)
+        return input, tuple(torch.cat(parts) for parts in zip(*last, strict=True))
+
+
+def _one_layer(layer: Any, names: list[str], x: Any, start: Any) -> tuple[Any, tuple[Tensor, Tensor]]:
+    """(What a layer makes of a tensor or a packed sequence, its last states). names: of its directions."""
+    part = _without_projection(layer, names, start is not None)
+    if start is not None:
+        x = _with_first(x, start[0], int(layer.batch_first and x.dim() == 3))
+        start = torch.zeros_like(start[1]), start[1]
+    found = _RecurrentLayer.forward(part, x, start) if exporting() == "dynamo" else NotImplemented
+    output, (hidden, cell) = torch.nn.LSTM.forward(part, x, start) if found is NotImplemented else found
+    projections = [getattr(layer, f"weight_hr_{name}").transpose(0, 1) for name in names]
+
+    def projected(sides: Any) -> list[Tensor]:
+        return [torch.matmul(side, each) for side, each in zip(sides, projections, strict=True)]
+
+    packed = isinstance(output, PackedSequence)
+    data = torch.cat(projected((output.data if packed else output).split(layer.hidden_size, -1)), -1)
+    return (output._replace(data=data) if packed else data), (torch.stack(projected(hidden)), cell)
+
+
+def _without_projection(layer: Any, names: list[str], given: bool) -> Any:
+    """One of its layers. given: its inputs have the state of each direction beside them."""
+    part = copy.copy(layer)
+    weights: dict[str, Tensor] = {}
+    for number, name in enumerate(names):
+        place = name.replace(name.removesuffix("_reverse"), "l0")
+        own, recurrent = getattr(layer, f"weight_ih_{name}"), getattr(layer, f"weight_hh_{name}")
+        more = [recurrent if other == number else torch.zeros_like(recurrent) for other in range(len(names))]
+        weights[f"weight_ih_{place}"] = torch.cat([own, *more], 1) if given else own
+        weights[f"weight_hh_{place}"] = torch.matmul(recurrent, getattr(layer, f"weight_hr_{name}"))
+        if layer.bias:
+            weights |= {f"bias_{kind}_{place}": getattr(layer, f"bias_{kind}_{name}") for kind in ("ih", "hh")}
+    changed = {"num_layers": 1, "proj_size": 0, "_flat_weights_names": [*weights], "_parameters": {}}
+    listed = {"_flat_weights": [*weights.values()], "_flat_weight_refs": [None] * len(weights)}
+    vars(part).update(weights, input_size=weights["weight_ih_l0"].shape[1], **changed, **listed)
+    return part
+
+
+def _with_first(x: Tensor, hidden: Tensor, axis: int) -> Tensor:
+    """x, (..., length, ..., features), with the state of each direction beside the step at which it begins."""
+    ticks = torch.arange(x.shape[axis], device=x.device).reshape(-1, *(1,) * (x.dim() - 1 - axis))
+    ends = (ticks == 0, ticks == x.shape[axis] - 1)
+    sides = zip(hidden, ends, strict=False)
+    return torch.cat([x, *(torch.where(end, side.unsqueeze(axis), 0.0) for side, end in sides)], -1)
 
 
 def _each(state: State, change: Callable[[Tensor], Tensor]) -> Any:

@@ -349,3 +349,14 @@ class shorter_side_resized(nn.Module):
         if max(size) > 20:
             size = (size[0], 20)
         return nn.functional.interpolate(image, size=size, mode="bilinear", antialias=True)
+
+
+@right(up(2, 4), down(2, 4), up(3, 4) * 20)
+class asks_again(nn.Module):
+    """A condition that is asked again on a path has its answer: of 256 combinations there are three."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x.sum()
+        parts = [x[:, place] + place if total > 0 else x[:, place] - place for place in range(4)]
+        parts += [part * 2 if total > 9 else -part for part in parts]
+        return torch.stack(parts, 1)
