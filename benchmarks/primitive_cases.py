@@ -286,6 +286,7 @@ NOT_MEASURED = {
     "recurrent-layers": "one recurrent node of the runtime",
     "projected-lstm": "one recurrent node of the runtime, and one product for each direction",
     "adaptive-softmax": "log_prob, as torch writes it, and a Gather",
+    "listed-lengths": "gives torch the tensor that a list was made of",
     "packed-sequences": "keeps the padded tensor and its lengths, as they are",
     "orthogonal-weights": "computes weights once, when the model is exported",
     "pad-sequence": "one Pad for each tensor of the list",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -178,3 +178,38 @@ def chosen(comparison: tuple[Any, str, Any], new: Any, old: Any) -> Any:
 
 def _same(a: object, b: object) -> bool:
     return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+
+
+RowT = TypeVar("RowT")
+RowsT = TypeVar("RowsT", bound=Sequence[Any])
+_ROW = "__onnxpatch_row__"  # on each row: (the tensor it is of, its number, how many there are in the example)
+
+
+def remember(rows: RowsT, whole: Tensor) -> RowsT:
+    """The rows of a tensor, or the numbers of a vector, each of which knows that it is one."""
+    for number, row in enumerate(rows):
+        # On the row itself: what is computed from it is another tensor or size, without a mark.
+        vars(row)[_ROW] = (whole, number, len(rows))
+    return rows
+
+
+def is_row(value: object) -> bool:
+    return hasattr(value, _ROW)
+
+
+def same_row(found: RowT, row: object) -> RowT:
+    """`found` with the mark of a row, of which it is only another form."""
+    if is_row(row) and symbolic(found) | isinstance(found, Tensor):
+        vars(found)[_ROW] = vars(row)[_ROW]
+    return found
+
+
+def whole_of(rows: object) -> Tensor | None:
+    """The tensor whose rows these are, all of them in their order; None for any other list."""
+    marks = [getattr(row, _ROW, None) for row in rows] if isinstance(rows, list | tuple) else []
+    if not marks or marks[0] is None:
+        return None
+    whole, _, count = marks[0]
+    numbers = [mark[1] for mark in marks if mark is not None and mark[0] is whole]
+    # All rows, in order, and nothing else between them: only then is the whole what eager makes at any size.
+    return whole if numbers == list(range(count)) and len(marks) == count else None

@@ -19,6 +19,9 @@ from onnxpatch.decisions.ask import deciding_frame, forking
 from onnxpatch.formulas.symbolic import (
     assume,
     constant,
+    is_row,
+    remember,
+    same_row,
     static_number,
     traced_from,
     traced_from_sizes,
@@ -61,7 +64,7 @@ def int_of_data(original: Callable[..., int], *args: Any) -> object:
         return NotImplemented
     whole = args[0].to(torch.int64)
     # Only a whole number's item() may be a size under torch.export.
-    return whole.reshape(()) if exporting() == "trace" else whole.item()
+    return same_row(whole.reshape(()) if exporting() == "trace" else whole.item(), args[0])
 
 
 def _share(x: Tensor, lengths: Tensor) -> Tensor:
@@ -137,9 +140,8 @@ def symbolic_items(original: Callable[..., object], tensor: Tensor, *args: objec
 
     For numpy() of whole numbers it is the tensor itself, of whose elements Python asks as it does of an array's.
     """
-    if exporting() == "dynamo":  # torch keeps item() and tolist()
-        counts = original.__name__ == "numpy" and tensor.dim() == 1 and not tensor.is_floating_point()
-        return tensor.tolist() if counts else NotImplemented
+    if exporting() == "dynamo":
+        return _under_dynamo(original, tensor)
     if traced_from_sizes(tensor):
         known = not tensor.dim() and static_number(tensor) is not None
     else:
@@ -149,10 +151,19 @@ def symbolic_items(original: Callable[..., object], tensor: Tensor, *args: objec
     if original.__name__ == "numpy":
         return NotImplemented if tensor.is_floating_point() else tensor
     # The example's numbers are read for the nesting of the lists only.
-    return _nested(tensor if original.__name__ == "tolist" else tensor.reshape(()), original(tensor))
+    found = _nested(tensor if original.__name__ == "tolist" else tensor.reshape(()), original(tensor))
+    return remember(found, tensor) if tensor.dim() == 1 and isinstance(found, list) else found
 
 
-def _nested(tensor: Tensor, numbers: object) -> object:
+def _under_dynamo(original: Callable[..., object], tensor: Tensor) -> object:
+    """Torch itself keeps item() and tolist(), which asks each of its rows."""
+    if original.__name__ == "item" and is_row(tensor):
+        return same_row(original(tensor), tensor)
+    counts = original.__name__ == "numpy" and tensor.dim() == 1 and not tensor.is_floating_point()
+    return tensor.tolist() if counts else NotImplemented
+
+
+def _nested(tensor: Tensor, numbers: object) -> Any:
     if not isinstance(numbers, list):
         return tensor
     return [_nested(tensor[index], inner) for index, inner in enumerate(numbers)]

@@ -15,9 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from onnxpatch import RefusedError, exporting, op
-from onnxpatch.formulas.symbolic import example_of, function_name, symbolic
-
-_ROW = "__onnxpatch_row__"  # on each row: (the tensor it is of, its number, how many there are in the example)
+from onnxpatch.formulas.symbolic import example_of, function_name, remember, symbolic, whole_of
 
 
 def _listed(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -44,19 +42,14 @@ _of_rows = functools.partial(
 )
 def rows_apart(original: Callable[..., Sequence[Tensor]], input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """Gives as many rows as the example has. Each remembers its number and its tensor."""
-    least = 1 if exporting() == "dynamo" else 2  # tolist() takes a vector apart there
-    if dim != 0 or input.dim() < least or not symbolic(input.shape[0]):
+    if dim != 0 or not input.dim() or not symbolic(input.shape[0]):
         return NotImplemented
     if exporting() == "trace":
-        rows = tuple(original(input, 0))
-    elif (count := example_of(input.shape[0])) is None:  # as many as data decides
+        return remember(tuple(original(input, 0)), input)
+    if (count := example_of(input.shape[0])) is None:  # as many as data decides
         return NotImplemented
-    else:  # an index that is a number would be checked against the size, and pin it
-        rows = tuple(input.index_select(0, torch.tensor([number])).squeeze(0) for number in range(count))
-    for number, row in enumerate(rows):
-        # On the tensor itself: what is computed from a row is another tensor, without a mark.
-        vars(row)[_ROW] = (input, number, len(rows))
-    return rows
+    # An index that is a number would be checked against the size, and pin it.
+    return remember(tuple(input.index_select(0, torch.tensor([n])).squeeze(0) for n in range(count)), input)
 
 
 @_of_rows(
@@ -84,23 +77,13 @@ def rows_counted(original: Callable[..., int], tensor: Tensor) -> int:
 )
 def rows_together(original: Callable[..., Tensor], tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """Returns the tensor if all its rows are joined in order, with its first axis merged into or moved to `dim`."""
-    whole = _whole(tensors)
+    whole = whole_of(tensors)
     if whole is None:
         return NotImplemented
     if original.__name__ == "stack":
         return whole.movedim(0, dim % whole.dim())
     dim = dim % (whole.dim() - 1)
     return whole.movedim(0, dim).flatten(dim, dim + 1)
-
-
-def _whole(tensors: Sequence[Tensor]) -> Tensor | None:
-    marks = [getattr(tensor, _ROW, None) for tensor in tensors] if isinstance(tensors, list | tuple) else []
-    if not marks or marks[0] is None:
-        return None
-    whole, _, count = marks[0]
-    numbers = [mark[1] for mark in marks if mark is not None and mark[0] is whole]
-    # All rows, in order, and nothing else between them: only then is the whole what eager makes at any size.
-    return whole if numbers == list(range(count)) and len(marks) == count else None
 
 
 # On each part: (what was split, the same as the parts are now, the number of the part, how many there are).

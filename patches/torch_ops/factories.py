@@ -15,7 +15,7 @@ from onnxpatch import missing, op, untraced
 from onnxpatch.decisions.ask import calling_frame
 from onnxpatch.decisions.if_rules.selected_numbers import where_one
 from onnxpatch.formulas.calls import listed
-from onnxpatch.formulas.symbolic import Array, as_float, as_tensor, symbolic
+from onnxpatch.formulas.symbolic import Array, as_float, as_tensor, symbolic, whole_of
 from onnxpatch.patching.proof import pairs
 
 
@@ -63,7 +63,7 @@ op(
 
 def _holds_size(data: object) -> bool:
     if isinstance(data, list | tuple):
-        return any(_holds_size(inner) for inner in data)
+        return whole_of(data) is not None or any(_holds_size(inner) for inner in data)
     return symbolic(data) or isinstance(data, Array)
 
 
@@ -80,6 +80,9 @@ def _dtype_of(data: object) -> torch.dtype:
 
 
 def _stacked(data: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    whole = whole_of(data)
+    if whole is not None:  # numbers.tolist(), of any length
+        return whole.to(device=device, dtype=dtype)
     if isinstance(data, list | tuple):
         return torch.stack([_stacked(inner, dtype, device) for inner in data])
     data = data.tensor if isinstance(data, Array) else data

@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from onnxpatch import Proof, Settings, When, exporting, op, patch, running_model
 from onnxpatch.formulas.layer_nodes import State, keep_lengths, lengths_of, run_layers, writable
-from onnxpatch.formulas.symbolic import same_size, symbolic
+from onnxpatch.formulas.symbolic import same_size, symbolic, whole_of
 
 
 class _Steps(torch.nn.Module):
@@ -187,7 +187,7 @@ class _Tagger(torch.nn.Module):
         self.gru = torch.nn.GRU(8, 5)
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
-        packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        packed = rnn.pack_padded_sequence(x, lengths.tolist(), batch_first=True, enforce_sorted=False)
         packed, (hidden, cell) = self.lstm(packed)
         padded, found = rnn.pad_packed_sequence(packed, batch_first=True)
         whole, _ = rnn.pad_packed_sequence(self.gru(packed)[0], padding_value=-1.0, total_length=x.shape[1])
@@ -197,12 +197,13 @@ class _Tagger(torch.nn.Module):
 class _Longest(torch.nn.Module):
     """As long as the longest sequence."""
 
-    def __init__(self) -> None:
+    def __init__(self, listed: bool = False) -> None:
         super().__init__()
-        self.lstm = torch.nn.LSTM(3, 4, batch_first=True)
+        self.lstm, self.listed = torch.nn.LSTM(3, 4, batch_first=True), listed
 
     def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        packed = self.lstm(rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))[0]
+        given = lengths.tolist() if self.listed else lengths
+        packed = self.lstm(rnn.pack_padded_sequence(x, given, batch_first=True, enforce_sorted=False))[0]
         filled = rnn.pad_packed_sequence(packed, padding_value=-1.0)[0]
         return rnn.pad_packed_sequence(packed, batch_first=True)[0], filled
 
@@ -216,13 +217,14 @@ def _sequences() -> list[tuple[Tensor, Tensor]]:
 @op(
     "nn.utils.rnn.pack_padded_sequence",
     name="packed-sequences",
-    why="zeros(): argument 'size' failed to unpack the object at pos 2: torch.export cannot follow packed sequences",
-    reason="failed to unpack|numel.. on tensor with symbolic",
+    why="zeros(): argument 'size' failed to unpack the object at pos 2: torch.export cannot follow packed sequences; "
+    "Could not extract specialized integer, where lengths.tolist() gives their lengths",
+    reason="failed to unpack|numel.. on tensor with symbolic|specialized integer",
     link="https://github.com/pytorch/pytorch/issues/171978",
     exporters=("dynamo",),
     tries=_sequences,
     case=_Tagger,
-    beside=("recurrent-layers", "padded-sequences"),
+    beside=("recurrent-layers", "padded-sequences", "symbolic-items", "rows-apart", "rows-counted"),
 )
 def pack_sequences(
     original: Callable[..., rnn.PackedSequence],
@@ -232,11 +234,31 @@ def pack_sequences(
     enforce_sorted: bool = True,
 ) -> rnn.PackedSequence:
     """The padded sequences, (length, batch, ...), with their lengths in the place of the sizes of the steps."""
+    counts = whole_of(lengths)
     # Before torch 2.8 no node can be written under dynamo, and the layers below need one.
     if not hasattr(torch.onnx, "ops"):
         return NotImplemented
-    counts = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
+    counts = torch.as_tensor(lengths) if counts is None else counts
     return keep_lengths(input.transpose(0, 1) if batch_first else input, counts.to(torch.int64))
+
+
+def _listed(original: Callable[..., Any], input: Tensor, lengths: object, *options: Any, **named: Any) -> Any:
+    whole = whole_of(lengths)
+    return NotImplemented if whole is None else original(input, whole, *options, **named)
+
+
+op(
+    "nn.utils.rnn.pack_padded_sequence",
+    name="listed-lengths",
+    why="lengths.tolist() are the example's: Cannot export individual pack_padded_sequence",
+    reason="individual pack|shape",
+    link="https://github.com/pytorch/pytorch/issues/48460",
+    exporters=("trace",),
+    tries=_sequences,
+    case=lambda: _Longest(listed=True),
+    beside=("padded-sequences", "symbolic-items"),
+    to=_listed,
+)
 
 
 @op(
