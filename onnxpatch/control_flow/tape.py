@@ -194,7 +194,7 @@ def written_tensors(args: Sequence[object], kwargs: Mapping[str, object]) -> lis
 
 
 def same_call(one: TorchCall, other: TorchCall) -> bool:
-    """Whether two calls that write nothing in between return the same: of the same tensors and plain numbers."""
+    """Whether two calls return the same if nothing is written between them: same function, tensors and numbers."""
     if one is other:
         return True
     pairs = list(zip(one.args, other.args, strict=False))

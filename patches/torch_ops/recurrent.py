@@ -114,7 +114,8 @@ class _Projections(torch.nn.Module):
 class _Projected:
     """Runs an LSTM whose output is projected, P h, as one without: its recurrent weights are those times P.
 
-    In the first step a state that is given has no such h. It is one more input there, with these weights.
+    A state that is given is projected already, and P cannot be taken off it again. So it is appended to the input of
+    the first step, where it meets the recurrent weights as they are.
     """
 
     def forward(self, input: Any, hx: Any = None) -> Any:
@@ -234,15 +235,16 @@ def pack_sequences(
     enforce_sorted: bool = True,
 ) -> rnn.PackedSequence:
     """The padded sequences, (length, batch, ...), with their lengths in the place of the sizes of the steps."""
-    counts = whole_of(lengths)
     # Before torch 2.8 no node can be written under dynamo, and the layers below need one.
     if not hasattr(torch.onnx, "ops"):
         return NotImplemented
+    counts = whole_of(lengths)
     counts = torch.as_tensor(lengths) if counts is None else counts
     return keep_lengths(input.transpose(0, 1) if batch_first else input, counts.to(torch.int64))
 
 
 def _listed(original: Callable[..., Any], input: Tensor, lengths: object, *options: Any, **named: Any) -> Any:
+    """Gives torch the tensor whose numbers a list has."""
     whole = whole_of(lengths)
     return NotImplemented if whole is None else original(input, whole, *options, **named)
 
