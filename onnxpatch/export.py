@@ -105,7 +105,7 @@ def export(
     attempts: "auto" makes other attempts where the first fails: without a patch whose stand-in failed, without any
         patch, with branches=True where a Python branch or loop failed. The first right file is delivered;
         `report.attempts` has all attempts, `report.call` the call that makes the file at once. A later attempt's
-        exporter may take five times the first one's processor time, at least 30 s, and all later ones together 300 s,
+        exporter may take five times the first one's processor time, at least 60 s, and all later ones together 300 s,
         unless max_seconds= is given. "asked": one attempt; check=False makes one, too.
     prefer: "latency" or "size": go on after the first right file, with and without patches and with every exporter that
         may be tried, and deliver the fastest (timed in the runtime at the example and at the largest input that was

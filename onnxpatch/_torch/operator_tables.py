@@ -7,6 +7,9 @@ each in its place. A program with anything else, a branch say, is left to torch.
 
 - `torch.onnx._internal.exporter._fx_passes.decompose_with_registry`: replaced in this thread. If it moves, torch
   decomposes every program.
+- `insert_type_promotion_nodes` beside it is run with `soft_pending_unbacked_not_found_error` of
+  `torch.fx.experimental._config`, and an error of `torch.fx.experimental.symbolic_shapes.rebind_unbacked` is passed
+  over. If they move, branches whose sizes are data are refused.
 - `torch._C._dispatch_has_kernel_for_dispatch_key` tells which operators torch writes in terms of others. If it moves,
   the same.
 - `torch.onnx._internal.exporter` (its registry and decompositions), `torch.onnx._internal.torchscript_exporter` (its
@@ -22,12 +25,13 @@ import contextlib
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
+from torch.fx.experimental import _config
 
 from onnxpatch._torch.one_export import Replaced
 from onnxpatch._torch.operator_rules import CONDITIONS, RULES, SIZED
@@ -130,12 +134,15 @@ _CHECKS = frozenset(
 _TAG = torch.Tag.maybe_aliasing_or_mutating
 
 
-def few_decompositions(few: bool = True) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def few_decompositions(few: bool = True) -> Iterator[None]:
     """A context in which a dynamo export in this thread traces a program again only where it must.
 
-    few=False: always, as torch does. In both, a program that ends the process there is refused.
+    few=False: always, as torch does. In both, a program that ends the process there is refused, and branches whose
+    sizes are data may be traced.
     """
-    return _REPLACED.held(few)
+    with _REPLACED.held(few), _PROMOTING.held(), _REBINDING.held():
+        yield
 
 
 def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,6 +163,37 @@ def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _REPLACED = Replaced("torch.onnx._internal.exporter._fx_passes.decompose_with_registry", _rewriting)
+
+
+def _binding_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
+    def insert(graph_module: Any) -> Any:
+        if not _PROMOTING.here() or not hasattr(_config, "soft_pending_unbacked_not_found_error"):
+            return original(graph_module)
+        # The pass runs the program node by node and asks for no bindings: symbols of numbers from data pile up, and
+        # torch takes them for ones that the next branch has lost.
+        with _config.patch(soft_pending_unbacked_not_found_error=True):  # type: ignore[attr-defined]
+            return original(graph_module)
+
+    return insert
+
+
+_PROMOTING = Replaced("torch.onnx._internal.exporter._fx_passes.insert_type_promotion_nodes", _binding_nothing)
+
+
+def _rebinding_symbols(original: Callable[..., Any]) -> Callable[..., Any]:
+    def rebind(*arguments: Any) -> None:
+        try:
+            original(*arguments)
+        except AssertionError as error:
+            # The second trace may know a size of data in terms of another, 2*u0, for which the first made a symbol.
+            # torch only passes over plain numbers. The old symbol stands in the old program alone.
+            if not _REBINDING.here() or "should have been constant" not in str(error):
+                raise
+
+    return rebind
+
+
+_REBINDING = Replaced("torch.fx.experimental.symbolic_shapes.rebind_unbacked", _rebinding_symbols)
 
 
 def rewritten(program: Any, registry: Any) -> bool:

@@ -31,6 +31,7 @@ _PLAIN = "the dynamo exporter is called by its public name, a second slower"
 _BUILT = "every dynamo export builds torch's table of translations, half a second"
 _ROUNDED = "x + 1e-8 is left out of graphs under dynamo, and such files are refused where it counts"
 _AGAIN = "dynamo exports take up to twice as long: torch traces every program again"
+_SIZED_BRANCHES = "branches whose sizes are data are refused under dynamo"
 _CONSTANT = "constants under dynamo are computed in the graph"
 _CAUGHT = "a model that catches an error of torch is refused"
 _GUARDS = "conditions that torch.export cannot solve are refused as it refuses them"
@@ -122,6 +123,9 @@ RELIED_ON = (
     _Api(f"{_EXPORTER}._torchlib._torchlib_registry.get_torchlib_ops", "exporters", _BUILT),
     _Api("torch._C._dispatch_get_all_op_names", "exporters", _BUILT),
     _Api(f"{_EXPORTER}._fx_passes.decompose_with_registry", "operator_tables", _AGAIN),
+    _Api(f"{_EXPORTER}._fx_passes.insert_type_promotion_nodes", "operator_tables", _SIZED_BRANCHES),
+    _Api("torch.fx.experimental._config.soft_pending_unbacked_not_found_error", "operator_tables", _SIZED_BRANCHES),
+    _Api("torch.fx.experimental.symbolic_shapes.rebind_unbacked", "operator_tables", _SIZED_BRANCHES),
     _Api("torch._C._dispatch_has_kernel_for_dispatch_key", "operator_tables", _AGAIN),
     _Api("torch._ops.HigherOrderOperator", "operator_tables", _AGAIN),
     _Api("onnxscript.rewriter.pattern.SimplePatternMatcher._match_constant", "exporters", _ROUNDED),

@@ -29,7 +29,7 @@ from onnxpatch.verification.input_matching import match_inputs
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 
-_TIMES_THE_FIRST, _LEAST_SECONDS, _ALL_SECONDS = 5, 30.0, 300.0
+_TIMES_THE_FIRST, _LEAST_SECONDS, _ALL_SECONDS = 5, 60.0, 300.0
 """What the exporter may take in a later attempt, of processor time: so many times the first attempt's, once if that did
 not end, at least some seconds; and in all later attempts together, with the first if that did not end. With
 max_seconds= that limit counts alone."""

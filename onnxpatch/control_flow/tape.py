@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
@@ -77,7 +77,12 @@ class TorchCall:
 
     @property
     def constant(self) -> bool:
-        """Whether the result is the same in every run: `torch.tensor` of plain numbers."""
+        """Whether the result is the same in every run: `torch.tensor` of plain numbers.
+
+        torch.export runs on FakeTensors: a plain tensor is a constant that a patch has computed.
+        """
+        if exporting() == "dynamo" and type(self.result) is torch.Tensor:
+            return True
         return self.function in _CONSTANTS and not any(True for _ in leaves((self.args, self.kwargs)))
 
     def inputs(self) -> set[Name]:
@@ -140,8 +145,12 @@ class Rebinding:
         for call in calls:
             if call.constant:
                 continue
-            args, kwargs = map_leaves(call.args, self), map_leaves(call.kwargs, self)
+            args: Any = map_leaves(call.args, self)
+            kwargs = map_leaves(call.kwargs, self)
             with device_of(call.result):
+                if call.function is torch.Tensor.__setitem__ and isinstance(args[2], bool | int | float):
+                    # torch writes the number as a constant tensor, which it cannot read in a branch of torch.cond.
+                    args = *args[:2], torch.full((), args[2], dtype=args[0].dtype)
                 made = call.function(*args, **kwargs)
             self.bind(call.result, made)
 

@@ -10,14 +10,28 @@ import pytest
 import torch
 
 import onnxpatch
-from tests.control_flow import branch_models, counted_loops, models_with_nodes, refused_models, written_models
+from tests.control_flow import (
+    branch_models,
+    counted_loops,
+    data_sizes,
+    models_with_nodes,
+    refused_models,
+    written_models,
+)
 from tests.control_flow.branch_cases import REFUSED, RIGHT, Case, Refusal
 from tests.exporting import export, run, wrong
 
 pytestmark = pytest.mark.exports
 
 EXPORTERS = ("dynamo", "trace")
-REGISTERED = (branch_models, counted_loops, models_with_nodes, refused_models, written_models)  # by importing them
+REGISTERED = (
+    branch_models,
+    counted_loops,
+    data_sizes,
+    models_with_nodes,
+    refused_models,
+    written_models,
+)  # by importing them
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
@@ -38,6 +52,20 @@ def test_a_number_from_data_chooses_a_layer_at_every_size(exporter: str) -> None
     case = next(case for case in RIGHT if case.name == "chosen_expert")
     asked = {"branches": True, "exporter": exporter, "attempts": "asked"}
     assert onnxpatch.export(case.model(), case.inputs[0], dynamic_shapes=case.dynamic, **asked).ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exporter", EXPORTERS)
+def test_speech_of_as_many_frames_as_the_model_computes_durations_for(exporter: str) -> None:
+    speech = pytest.importorskip("transformers.models.fastspeech2_conformer.modeling_fastspeech2_conformer")
+    layers = dict.fromkeys(("encoder_layers", "decoder_layers"), 1)
+    heads = dict.fromkeys(("encoder_num_attention_heads", "decoder_num_attention_heads"), 2)
+    units = dict.fromkeys(("hidden_size", "encoder_linear_units", "decoder_linear_units", "num_mel_bins"), 16)
+    postnet = {"speech_decoder_postnet_layers": 2, "speech_decoder_postnet_units": 16}
+    config = speech.FastSpeech2ConformerConfig(**layers, **heads, **units, **postnet)
+    model = data_sizes.Spectrogram(speech.FastSpeech2ConformerModel(config)).eval()
+    asked = {"branches": True, "exporter": exporter, "attempts": "asked"}
+    assert onnxpatch.export(model, (torch.randint(3, 70, (1, 7)),), dynamic_shapes=({1: "length"},), **asked).ok
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
