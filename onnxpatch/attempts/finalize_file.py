@@ -28,7 +28,7 @@ from onnxpatch.onnxfile.metadata import stamp
 from onnxpatch.onnxfile.norm_nodes import FOUND_BY, name_norms, sum_residuals
 from onnxpatch.onnxfile.output_structure import wants_optionals, write_optionals
 from onnxpatch.onnxfile.runtime_forms import expand_rotary_tables, write_as_nodes
-from onnxpatch.onnxfile.wrong_kernels import EXTREMES, compare_extremes, write_small_sigmoids
+from onnxpatch.onnxfile.wrong_kernels import EXTREMES, compare_extremes, keep_zero_pads, write_small_sigmoids
 from onnxpatch.patched import Patched
 from onnxpatch.patching.registry import Patch
 from onnxpatch.settings import Operators
@@ -65,6 +65,8 @@ def _named(exported: Exported, operators: Operators) -> list[str]:
         notes.append(f"extremes of int64 written as comparisons: {compared}")
     if has("RotaryEmbedding"):
         expand_rotary_tables(path)
+    if has("Pad") and has("MaxPool") and (kept := keep_zero_pads(path)):
+        notes.append(f"zeros around the input of MaxPool written as -0.0: {kept}")
     if has("Log") and has("Sigmoid") and (spelled := write_small_sigmoids(path)):
         notes.append(f"sigmoids below a logarithm written as 1 / (1 + exp(-x)): {spelled}")
     return notes

@@ -26,7 +26,12 @@ from onnxpatch.limits import TimeLimit, limited
 from onnxpatch.messages.user_code import told_when_late
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import load_graphs
-from onnxpatch.onnxfile.runtime_forms import cast_what_is_refused, compute_in_float32, forget_merged_sizes
+from onnxpatch.onnxfile.runtime_forms import (
+    cast_what_is_refused,
+    compute_in_float32,
+    forget_merged_sizes,
+    write_flattened_sizes,
+)
 from onnxpatch.onnxfile.runtimes.interface import BFLOAT16, Provider
 from onnxpatch.patched import patched
 from onnxpatch.patching.forward_state import Snapshot
@@ -112,7 +117,12 @@ def _proven(
     report = _compared(attempt, exported, reference, started, shared)
     while refused := [one.error for one in report.checks if one.status == "refused"]:
         # A runtime stops where sizes that the file writes beside its values are false: nothing computes them.
-        if not forget_merged_sizes(exported.path) and not _cast_around(exported, refused[0], started, shared):
+        path = exported.path
+        if not (
+            forget_merged_sizes(path)
+            or write_flattened_sizes(path, refused[0])
+            or _cast_around(exported, refused[0], started, shared)
+        ):
             break
         report = _compared(attempt, exported, reference, started, shared)
     if report.wrong:

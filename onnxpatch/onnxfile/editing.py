@@ -61,10 +61,14 @@ class UseDef:
         dims = known.shape.dim if known is not None and known.HasField("shape") else ()
         return [d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in dims]
 
+    def dtype(self, name: str) -> int:
+        """ONNX's number of the dtype of a value; 0 where it is not known."""
+        self._infer_for(name)
+        return self._types[name].elem_type if name in self._types else 0
+
     def is_float32(self, name: str) -> bool:
         """Whether a value is known to be of float32."""
-        self._infer_for(name)
-        return name in self._types and self._types[name].elem_type == 1  # onnx.TensorProto.FLOAT
+        return self.dtype(name) == 1  # onnx.TensorProto.FLOAT
 
     def scalar(self, name: str) -> float | None:
         """The number that a constant is, or None: other values, and those in a file beside this one."""

@@ -8,6 +8,7 @@
     its int8 or int16      in int32      of Where, Max, CumSum, MatMul, ...: the result wraps around as in int16
     x[:, a:b] of int32     in int64      where a is int32 and b int64, since the ends of a Slice have one dtype
     layer_norm(x.half())   in float32    where its weights are in float32, as in torch.autocast
+    x.flatten(-2)          with a number where the sizes behind are known: of no elements, -1 is no size in particular
     rotary tables          expanded      RotaryEmbedding takes (batch, length, half), and onnxscript's rule gives it
                                          what the model has: (1, length, half)
 
@@ -23,6 +24,7 @@ to bfloat16, as torch's own CPU kernels do, which compute in float32 too.
 from __future__ import annotations
 
 import itertools
+import math
 import mmap
 import os
 import re
@@ -33,7 +35,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from onnxpatch.onnxfile.editing import edited, rewrite
+from onnxpatch.onnxfile.editing import UseDef, edited, rewrite
 from onnxpatch.onnxfile.graph import all_graphs, all_nodes
 from onnxpatch.onnxfile.runtime import load_graph
 from onnxpatch.onnxfile.runtimes.interface import BFLOAT16
@@ -161,6 +163,66 @@ def expand_rotary_tables(file: str | os.PathLike[str]) -> None:
     with edited(file) as proto:
         for graph in all_graphs(proto.graph):
             rewrite(graph, written)
+
+
+def write_flattened_sizes(file: str | os.PathLike[str], said: str) -> int:
+    """Write the size that `x.flatten(k)` makes as a number, where onnx infers the sizes from k on.
+
+    Exporters write -1, and a runtime does not know which size that is in a tensor without elements; eager does.
+    said: the runtime's error, which names a Reshape. Returns how many there are.
+    """
+    import numpy as np
+    from onnx import numpy_helper
+
+    if "reshape" not in said.lower():
+        return 0
+    count = 0
+    with edited(file) as proto:
+        made, known = UseDef(proto), UseDef(_with_gathers(proto))
+        for node in proto.graph.node:
+            target = made.maker(node.input[1], "Concat") if node.op_type == "Reshape" else None
+            size = _flattened(made, known, node.input[0], list(target.input)) if target is not None else None
+            if target is not None and size:
+                target.input[1] = f"{target.output[0]}_size"
+                proto.graph.initializer.append(numpy_helper.from_array(np.array([size]), target.input[1]))
+                count += 1
+    return count
+
+
+def _flattened(made: UseDef, known: UseDef, x: str, target: Sequence[str]) -> int | None:
+    """The product of the sizes of x behind the first, where a Reshape's target is those as they are, and -1."""
+    if len(target) != 2 or made.numbers(target[1]) != [-1]:
+        return None
+    cut = made.maker(target[0], "Slice")
+    read = made.maker(cut.input[0] if cut is not None else target[0], "Shape")
+    start = made.numbers(cut.input[1]) if cut is not None else [0]
+    kept, shape = known.shape(target[0]), known.shape(x)
+    if read is None or start != [0] or len(kept) != 1 or not isinstance(kept[0], int):
+        return None
+    behind, alike = shape[kept[0] :], known.shape(read.input[0])[: kept[0]]
+    same = read.input[0] == x or (alike == shape[: kept[0]] and None not in alike)
+    sizes = [size for size in behind if isinstance(size, int)]
+    return math.prod(sizes) if same and len(sizes) == len(behind) > 0 else None
+
+
+def _with_gathers(proto: ModelProto) -> ModelProto:
+    """A copy that onnx infers more sizes in: of a Slice with ends that it does not know, it infers none of any axis."""
+    from onnx import ModelProto, TensorProto, helper
+
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    made = UseDef(proto)
+
+    def written(node: NodeProto) -> list[NodeProto]:
+        axes = made.numbers(node.input[3]) if node.op_type == "Slice" and len(node.input) > 3 else None
+        if axes is None or len(axes) != 1 or all(made.numbers(end) for end in node.input[1:3]):
+            return []
+        places = f"{node.output[0]}_places"
+        copy.graph.input.append(helper.make_tensor_value_info(places, TensorProto.INT64, [None]))
+        return [helper.make_node("Gather", [node.input[0], places], node.output, axis=axes[0])]
+
+    rewrite(copy.graph, written)
+    return copy
 
 
 def cast_what_is_refused(file: str | os.PathLike[str], said: str) -> str:

@@ -3,6 +3,7 @@
     Max(x, y) of int64     Where(Greater(x, y), x, y)
     ReduceMax(x)           GatherElements(x, ArgMax(x)), axis by axis
     Log(Sigmoid(x))        Log(Reciprocal(1 + Exp(-x)))      also behind a Clip, a sum, a product
+    MaxPool(Pad(x))        with -0.0 in place of 0
 
 Of two int64 whose upper halves are equal onnxruntime's Max, Min, Clip, Relu, Sign, ReduceMax and ReduceMin compare the
 lower halves with their signs, as Eigen does without SSE 4.2: to them 2**31 is less than 1. Its comparisons are right.
@@ -10,6 +11,9 @@ Extremes of sizes, positions and flags are left as they are: smaller, and right 
 
 onnxruntime's Sigmoid of float32 has an error of 1e-7, and is 0 below -18: its logarithm is off by 1 at -17, and -inf at
 -18. Eager's is right down to -88. The form takes three times as long, so that other Sigmoids stay.
+
+onnxruntime makes zeros around a MaxPool's input pads of the MaxPool, which are less than every number: where all of a
+window is negative, the result is wrong (https://github.com/microsoft/onnxruntime/pull/18136). It leaves -0.0.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
 _INT64, _BOOL = 7, 9
+_FLOATS = (1, 10, 11)  # float32, float16, float64
 EXTREMES = ("Max", "Min", "Clip", "Relu", "Sign", "ReduceMax", "ReduceMin")
 # What these make is no data of 2**31.
 _SMALL = {
@@ -222,3 +227,26 @@ def _spelled_out(node: NodeProto) -> list[NodeProto]:
     above = new.add("Exp", new.add("Neg", node.input[0]))
     new.add("Reciprocal", new.add("Add", above, new.number(1.0)))
     return new.named()
+
+
+# ------------------------------------------------------------------ zeros around what MaxPool reads
+def keep_zero_pads(file: str | os.PathLike[str]) -> int:
+    """Change a file in place; returns how many Pads there are. Behind a Relu nothing is less than zero."""
+    from onnx import helper
+
+    count = 0
+    with edited(file) as proto:
+        known = UseDef(proto)
+        for node in proto.graph.node:
+            modes = [one.s for one in node.attribute if one.name == "mode"]
+            if node.op_type != "Pad" or modes not in ([], [b"constant"]) or known.maker(node.input[0], "Relu"):
+                continue
+            value = node.input[2] if len(node.input) > 2 else ""
+            if known.only_user(node.output[0], "MaxPool") is None or (value and known.scalar(value) != 0):
+                continue
+            if (dtype := known.dtype(node.output[0])) in _FLOATS:
+                name = f"{node.output[0]}_value"
+                proto.graph.initializer.append(helper.make_tensor(name, dtype, [], [-0.0]))
+                node.input[:] = [*node.input[:2], name, *node.input[3:]]
+                count += 1
+    return count

@@ -176,11 +176,11 @@ def _right(report: Outcome) -> list[str]:
 
 
 def _undecided(report: Outcome) -> list[str]:
-    """Why most comparisons have no verdict, or are right with equal values in another order, where most are."""
+    """Why comparisons have no verdict, or are right with equal values in another order: if most are, or the example."""
     for status, words in (("unsteady", "have no verdict"), ("right", "are right with equal values in another order")):
-        said = [check.error for check in report.checks if check.status == status and check.error]
-        if 2 * len(said) > len(report.checks):
-            return [f"most comparisons {words}: {said[0]}"]
+        found = [check for check in report.checks if check.status == status and check.error]
+        if 2 * len(found) > len(report.checks) or any(check.kind == "example" for check in found):
+            return [f"{len(found)} of {len(report.checks)} comparisons {words}: {found[0].error}"]
     return []
 
 

@@ -206,6 +206,13 @@ def _sizes(writer: Writer, *values: Value) -> list[Any]:
     return [next((n for n in column if n not in (1, None)), None if None in column else 1) for column in columns]
 
 
+def _in_one_dtype(x: Any, y: Any) -> list[Tensor]:
+    """Two operands as tensors: of flags and whole numbers, as whole numbers. The trace has no form of `mask ^ True`."""
+    dtype, device = torch.result_type(x, y), next(one.device for one in (x, y) if isinstance(one, Tensor))
+    made = (one if isinstance(one, Tensor) else torch.as_tensor(one, dtype=dtype, device=device) for one in (x, y))
+    return [one if one.dtype == dtype else one.to(dtype) for one in made]  # the trace writes a cast to the same
+
+
 def _bits(of_flags: Callable[..., Tensor], of_whole: Callable[..., Tensor], kind: str = "") -> Callable[..., Tensor]:
     """kind: the node of ONNX, from opset 18 on, that the trace has no form of."""
 
@@ -216,17 +223,13 @@ def _bits(of_flags: Callable[..., Tensor], of_whole: Callable[..., Tensor], kind
         flags = all(isinstance(one, bool) or getattr(one, "dtype", None) == torch.bool for one in (x, y))
         if flags and isinstance(x, Tensor) and isinstance(y, Tensor):
             return NotImplemented  # one node of the exporter's own
-        # Not `mask ^ True`, of which the trace has no form.
-        x, y = (
-            one if isinstance(one, Tensor) else torch.as_tensor(one, dtype=other.dtype, device=other.device)
-            for one, other in ((x, y), (y, x))
-        )
+        if not flags and not kind and not _all_whole(*(one for one in (x, y) if isinstance(one, Tensor))):
+            return NotImplemented
+        x, y = _in_one_dtype(x, y)
         if flags:
             return of_flags(x, y)
         if not _all_whole(x, y):
             return NotImplemented
-        dtype = torch.result_type(x, y)
-        x, y = (one if one.dtype == dtype else one.to(dtype) for one in (x, y))  # the trace writes a cast to the same
         return nodes.run((of_whole, written), x, y) if kind and nodes.target_opset() >= 18 else of_whole(x, y)
 
     return found
@@ -246,7 +249,7 @@ _NOT = "ONNX export does NOT support exporting bitwise OR for non-boolean input 
 
 
 op("bitwise_or", "Tensor.__or__", "Tensor.__ror__", why=_NOT, reason="bitwise OR", exporters=("trace",), tries=_pairs,
-   case=lambda x, y: (x | y, x | 5, 6 | y, torch.bitwise_or(x, y)),
+   case=lambda x, y: (x | y, x | 5, 6 | y, torch.bitwise_or(x, y), x.int() | (y > 0), (x > 0) | 5),
    to=_bits(torch.logical_or, lambda x, y: x + y - torch.bitwise_and(x, y), "BitwiseOr"))  # fmt: skip
 
 
@@ -263,7 +266,7 @@ op("bitwise_and", "Tensor.__and__", "Tensor.__rand__", why="mask & True: We don'
 
 op("bitwise_xor", "Tensor.__xor__", "Tensor.__rxor__", why=_NOT.replace("OR", "XOR"), exporters=("trace",),
    reason="bitwise XOR|have an op", tries=_pairs,
-   case=lambda x, y: (x ^ y, x ^ 5, 6 ^ y, x.bitwise_xor(y), True ^ (x > 0)),
+   case=lambda x, y: (x ^ y, x ^ 5, 6 ^ y, x.bitwise_xor(y), True ^ (x > 0), (x > 0) ^ y),
    to=_bits(torch.logical_xor, lambda x, y: x + y - 2 * torch.bitwise_and(x, y), "BitwiseXor"))  # fmt: skip
 
 

@@ -53,14 +53,18 @@ def test_a_diagnosis_is_true_where_nothing_is_to_cure():
     assert not RESULTS[1] and Diagnosis("M", "trace", 18)
 
 
-def test_why_most_comparisons_have_no_verdict_is_said():
+def test_why_the_example_or_most_comparisons_have_no_verdict_is_said():
     tied = Checked("onnxruntime", "n=3", "size", {}, error="equal values have no order", status="unsteady")
     one = Report("f", "M", "trace", 18, checks=[tied, replace(tied, status="right"), tied])
-    assert "note: most comparisons have no verdict: equal values have no order" in str(one)
+    assert "note: 2 of 3 comparisons have no verdict: equal values have no order" in str(one)
     with pytest.raises(onnxpatch.VerificationError, match="no comparison has a verdict: equal values have no order"):
         replace(one, checks=[tied]).raise_unless_right()
-    right = "note: most comparisons are right with equal values in another order: equal values have no order"
-    assert right in str(replace(one, checks=[replace(tied, status="right")]))
+    tied = replace(tied, status="right")
+    right = "1 of 1 comparisons are right with equal values in another order: equal values have no order"
+    assert f"note: {right}" in str(replace(one, checks=[tied]))
+    size, example = replace(tied, error=""), replace(tied, kind="example")
+    assert right.replace("of 1", "of 3") in str(replace(one, checks=[example, size, size]))
+    assert "another order" not in str(replace(one, checks=[tied, size, size]))
 
 
 def test_what_patching_returns_is_short():
