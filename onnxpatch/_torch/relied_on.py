@@ -33,6 +33,7 @@ _ROUNDED = "x + 1e-8 is left out of graphs under dynamo, and such files are refu
 _AGAIN = "dynamo exports take up to twice as long: torch traces every program again"
 _SIZED_BRANCHES = "branches whose sizes are data are refused under dynamo"
 _CONSTANT = "constants under dynamo are computed in the graph"
+_SCRIPTED = "functions that call int() and are compiled during a trace are refused"
 _CAUGHT = "a model that catches an error of torch is refused"
 _GUARDS = "conditions that torch.export cannot solve are refused as it refuses them"
 _UNWRITTEN = "sizes are left as the model writes them"
@@ -156,6 +157,7 @@ RELIED_ON = (
         moved_to="torch.fx._symbolic_trace._is_fx_tracing_context",
     ),
     _Api("torch._dynamo.config.error_on_nested_fx_trace", "script_tracing", _COMPILED),
+    _Api("torch.jit._script._script_impl", "script_tracing", _SCRIPTED),
     _Api("torch._C._autograd._unsafe_set_version_counter", "dispatch_modes", _COUNTED),
     _Api(
         "torch._higher_order_ops.utils._hop_compile_and_call", "dispatch_modes", "scans of several states are refused"

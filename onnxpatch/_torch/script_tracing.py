@@ -11,6 +11,9 @@
   Python bytes, and parses these: three times the weights on top of the model's own. Large ones are left out by
   `torch._C._jit_pass_onnx_deduplicate_initializers`, the last step before the message is made. What it returns is
   written as initializers; what is missing there becomes an input. If it moves, the file is made as torch makes it.
+- A model may compile a function while it is traced, as `torch.jit.script_if_tracing` does. The compiler reads what
+  names refer to, and must find what the user wrote: `torch.jit._script._script_impl` is replaced in this thread. If it
+  moves, functions that call `int` are refused there.
 - Compiled code (torch.jit.script) asks `not n` of numbers and `~x` of whole ones, which the exporter takes of truth
   values alone. No patch acts there: the operators themselves get another translation, as users register one.
 """
@@ -50,6 +53,27 @@ def traced() -> Iterator[None]:
         static_sizes_known(),
     ):
         yield
+
+
+def compiled_within(
+    as_written: Callable[[], contextlib.AbstractContextManager[None]],
+) -> contextlib.AbstractContextManager[None]:
+    """A context in which torch.jit.script compiles, in this thread, within another one: one that replaces no name."""
+    return _COMPILED.held(as_written)
+
+
+def _compiling(original: Callable[..., Any]) -> Callable[..., Any]:
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            for as_written in _COMPILED.here()[-1:]:
+                stack.enter_context(as_written())
+                kwargs["_frames_up"] = kwargs.get("_frames_up", 0) + 1  # this function's own
+            return original(*args, **kwargs)
+
+    return compiled
+
+
+_COMPILED = Replaced("torch.jit._script._script_impl", _compiling)
 
 
 def _at_the_models_line(show: Callable[..., None]) -> Callable[..., None]:

@@ -143,7 +143,7 @@ def _helpers(module: ModuleType, called: frozenset[str]) -> Iterator[ModuleType]
     for value in values:
         if isinstance(value, ModuleType):
             # Of a package alone: what a plain module has of its own stands in it.
-            package = hasattr(value, "__path__") and _may_ask(value)
+            package = "__path__" in vars(value) and _may_ask(value)  # hasattr() would load a lazy module
             named |= {home.__name__: home for home in [value, *(_reached(value, module, called) if package else [])]}
     for home in named.values():
         if _may_ask(home) and (library == library_of(home.__name__) or vars(home).get("torch") is torch):

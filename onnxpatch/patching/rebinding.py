@@ -87,12 +87,7 @@ class Substitution:
                 replaced.holders.discard(holder)
                 if replaced.holders:
                     continue
-                home, name = place
-                # MISSING: the place had no such name, as a module in which a builtin was shadowed.
-                if replaced.before is not _MISSING:
-                    _set(home, name, replaced.before)
-                elif name in vars(home):
-                    delattr(home, name)
+                _set_back(*place, replaced.before)
                 del _standing[place]
 
 
@@ -113,6 +108,29 @@ def installed(substitutions: Sequence[Substitution]) -> Iterator[None]:
         for substitution in substitutions:
             substitution.install(holder)
         yield
+
+
+@contextlib.contextmanager
+def as_written() -> Iterator[None]:
+    """Inside the block, every place has its original: for torch.jit.script, which compiles what names refer to."""
+    with _lock:
+        # A function that is compiled may have another one compiled: there the names are as written already.
+        substitutes = [(place, vars(place[0])[place[1]]) for place in _standing if place[1] in vars(place[0])]
+        try:
+            for (home, name), _ in substitutes:
+                _set_back(home, name, _standing[home, name].before)
+            yield
+        finally:
+            for (home, name), substitute in substitutes:
+                _set(home, name, substitute)
+
+
+def _set_back(home: Any, name: str, before: object) -> None:
+    # MISSING: the place had no such name, as a module in which a builtin was shadowed.
+    if before is not _MISSING:
+        _set(home, name, before)
+    elif name in vars(home):
+        delattr(home, name)
 
 
 def _set(home: object, name: str, value: object) -> None:

@@ -300,9 +300,10 @@ class Scope:
                 stack.enter_context(ignore_frames(self._files()))
                 stack.enter_context(export_error_recovery())
             elif exporting() == "trace":
-                from onnxpatch._torch.script_tracing import traced
+                from onnxpatch._torch.script_tracing import compiled_within, traced
 
                 stack.enter_context(traced())
+                stack.enter_context(compiled_within(rebinding.as_written))
             # The mode last, so that it sees no call of the contexts above. Without patches every call is spared it.
             if self.watched:
                 stack.enter_context(_Dispatch(self))

@@ -122,3 +122,16 @@ def test_a_garbage_collection_may_let_another_thread_import(monkeypatch: pytest.
         gc.set_threshold(*before)
         gc.callbacks.remove(another_thread)
     assert not found and next(imported)
+
+
+def test_a_module_that_is_loaded_late_is_not_loaded(
+    model_module: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SpeechBrain has such modules for libraries that are not installed."""
+
+    class Late(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise ImportError(f"{name}: not installed")
+
+    monkeypatch.setattr(model_module, "late", Late("late"), raising=False)
+    code_modules(model_module.Named(), {model_module.Named})
