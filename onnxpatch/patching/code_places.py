@@ -13,6 +13,7 @@ self.function = rotate                  the same, by the attribute
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import functools
 import inspect
@@ -112,7 +113,8 @@ def defining_modules(classes: Iterable[type]) -> Iterator[Any]:
 def code_modules(model: torch.nn.Module, classes: Iterable[type]) -> list[ModuleType]:
     """The modules that define a model's classes, and those with the functions that these use, to the second level."""
     # A table is often resized by a function of another file: `int(size / 2)` there is the model's code too.
-    functions = list(_held(model))
+    classes = list(classes)
+    functions = [*_held(model), *_enclosed(classes)]
     homes = [home for function in functions if (home := _home_of(function)) is not None]
     found = {module.__name__: module for module in (*defining_modules(classes), *homes)}
     # Those of a lambda, too, which no name of its module stands for.
@@ -133,6 +135,16 @@ def _held(model: torch.nn.Module) -> Iterator[FunctionType]:
             home = _home_of(function)
             if isinstance(function, FunctionType) and home is not None and _may_ask(home):
                 yield function
+
+
+def _enclosed(classes: Iterable[type]) -> Iterator[FunctionType]:
+    """The functions that methods of classes made inside of a function read from there: `return loss(x, y)`."""
+    for method in [one for cls in classes for one in vars(cls).values() if isinstance(one, FunctionType)]:
+        for cell in method.__closure__ or ():
+            with contextlib.suppress(ValueError):  # an empty cell
+                home = _home_of(cell.cell_contents)
+                if home is not None and _may_ask(home):
+                    yield cell.cell_contents
 
 
 def _helpers(module: ModuleType, called: frozenset[str]) -> Iterator[ModuleType]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.formulas.symbolic import decided_by_data, fixed_size, static_number, symbolic
+from onnxpatch.formulas.symbolic import decided_by_data, fixed_size, static_number, symbolic, traced_from_sizes
 
 _row = functools.partial(
     op,
@@ -71,6 +72,36 @@ def grouped_convolution(
     windows = windows.reshape(input.shape[0], groups, weight.shape[1] * math.prod(kernel), -1)
     made = weight.reshape(groups, -1, windows.shape[2]) @ windows
     return _biased(made.reshape(input.shape[0], weight.shape[0], *sizes), bias)
+
+
+def _blurred(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each channel by the same window, which is repeated for all of them: SSIM."""
+    channels = x.shape[1]
+    window = torch.tensor([[0.25, 0.5, 0.25]])
+    made = functional.conv2d(x, (window.t() @ window).expand(channels, 1, 3, 3), groups=channels)
+    return made, functional.conv1d(x[:, :, 0], window.expand(channels, 1, 3), padding=1, groups=channels)
+
+
+@op(
+    "nn.functional.conv1d",
+    "nn.functional.conv2d",
+    "nn.functional.conv3d",
+    name="windows-for-each-channel",
+    why="ONNX export of convolution for kernel of unknown shape: it is made with a size, the number of channels",
+    reason="kernel of unknown shape",
+    link="https://github.com/Lightning-AI/torchmetrics/blob/master/src/torchmetrics/functional/image/ssim.py",
+    exporters=("trace",),
+    tries=lambda b, h, w: torch.rand(b, 3, h, w),
+    sizes=((2, 6, 7), (3, 5, 9), (1, 4, 4)),
+    case=_blurred,
+)
+def windows_of_known_shape(
+    original: Callable[..., Tensor], input: Tensor, weight: Tensor, *rest: Any, **named: Any
+) -> Tensor:
+    """Says the shape of the windows in numbers, where no size in it is dynamic."""
+    shape: Any = weight.shape if traced_from_sizes(weight) else ()
+    sizes: list[Any] = [static_number(size) for size in shape]
+    return NotImplemented if None in sizes or not sizes else original(input, weight.reshape(sizes), *rest, **named)
 
 
 def _enlarged(x: Tensor, style: Tensor) -> Tensor:

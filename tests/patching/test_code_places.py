@@ -135,3 +135,13 @@ def test_a_module_that_is_loaded_late_is_not_loaded(
 
     monkeypatch.setattr(model_module, "late", Late("late"), raising=False)
     code_modules(model_module.Named(), {model_module.Named})
+
+
+def test_by_a_variable_of_the_function_that_made_the_class(model_module: types.ModuleType) -> None:
+    halved = sys.modules["far.part"].halved
+
+    class Made(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return halved(x)
+
+    assert _right(Made())
