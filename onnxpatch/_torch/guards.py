@@ -37,8 +37,10 @@ from onnxpatch._torch.one_export import Replaced
 from onnxpatch.messages.user_code import is_user_file
 from onnxpatch.process import undone
 
-# torch computes the shapes of operators' results in these files.
-_OPERATORS = tuple(os.path.join(os.path.dirname(torch.__file__), part) for part in ("_subclasses", "_meta", "_refs"))
+# torch computes the shapes of operators' results in these files, of `cat` in the last.
+_OPERATORS = tuple(
+    os.path.join(os.path.dirname(torch.__file__), part) for part in ("_subclasses", "_meta", "_refs", "_prims")
+)
 
 
 @contextlib.contextmanager

@@ -35,6 +35,13 @@ class Choosing(Pyramid):
         return torch.cat([fine, coarse], 1) if fine.shape[2] == coarse.shape[2] else fine
 
 
+class Joined(Pyramid):
+    """Of levels that are joined, the widths have to be the same."""
+
+    def merge(self, fine: Tensor, coarse: Tensor) -> Tensor:
+        return torch.cat([fine, coarse], 1)
+
+
 EXAMPLE, SHAPES = (torch.randn(2, 3, 64, 6),), ({0: "batch", 2: "height"},)
 
 
@@ -44,9 +51,10 @@ def test_levels_are_refused_without_the_kit():
         export(Pyramid().eval(), EXAMPLE, "dynamo", SHAPES)
 
 
-@pytest.mark.quick  # the only export here that goes through
-def test_levels_that_an_addition_needs_equal():
-    model = Pyramid().eval()
+@pytest.mark.quick  # the only exports here that go through
+@pytest.mark.parametrize("kind", [Pyramid, Joined])
+def test_levels_that_an_addition_or_cat_needs_equal(kind):
+    model = kind().eval()
     with onnxpatch.patched(model):
         file = export(model, EXAMPLE, "dynamo", SHAPES)
     for height in (32, 64, 160):
