@@ -114,7 +114,8 @@ def code_modules(model: torch.nn.Module, classes: Iterable[type]) -> list[Module
     """The modules that define a model's classes, and those with the functions that these use, to the second level."""
     # A table is often resized by a function of another file: `int(size / 2)` there is the model's code too.
     classes = list(classes)
-    functions = [*_held(model), *_enclosed(classes)]
+    enclosed = [value for cls in classes for value in _enclosed(cls)]
+    functions = [*_held(model), *(value for value in enclosed if isinstance(value, FunctionType))]
     homes = [home for function in functions if (home := _home_of(function)) is not None]
     found = {module.__name__: module for module in (*defining_modules(classes), *homes)}
     # Those of a lambda, too, which no name of its module stands for.
@@ -137,14 +138,18 @@ def _held(model: torch.nn.Module) -> Iterator[FunctionType]:
                 yield function
 
 
-def _enclosed(classes: Iterable[type]) -> Iterator[FunctionType]:
-    """The functions that methods of classes made inside of a function read from there: `return loss(x, y)`."""
-    for method in [one for cls in classes for one in vars(cls).values() if isinstance(one, FunctionType)]:
+def _enclosed(cls: type) -> Iterator[FunctionType]:
+    """The functions that methods of a class made inside of a function read from there: `return loss(x, y)`, and those
+    that they reach by way of a package that is imported there."""
+    for method in [one for one in list(vars(cls).values()) if isinstance(one, FunctionType)]:
         for cell in method.__closure__ or ():
             with contextlib.suppress(ValueError):  # an empty cell
-                home = _home_of(cell.cell_contents)
-                if home is not None and _may_ask(home):
-                    yield cell.cell_contents
+                value = cell.cell_contents
+                if isinstance(value, ModuleType) and _may_ask(value):
+                    names = frozenset(_names_in_code(method.__code__))
+                    yield from (vars(value)[name] for name in names & vars(value).keys())
+                elif (home := _home_of(value)) is not None and _may_ask(home):
+                    yield value
 
 
 def _helpers(module: ModuleType, called: frozenset[str]) -> Iterator[ModuleType]:

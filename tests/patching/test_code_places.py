@@ -137,11 +137,16 @@ def test_a_module_that_is_loaded_late_is_not_loaded(
     code_modules(model_module.Named(), {model_module.Named})
 
 
-def test_by_a_variable_of_the_function_that_made_the_class(model_module: types.ModuleType) -> None:
-    halved = sys.modules["far.part"].halved
+def test_by_variables_of_the_function_that_made_the_class(model_module: types.ModuleType) -> None:
+    part = sys.modules["far.part"]
+    halved = part.halved
 
-    class Made(torch.nn.Module):
+    class Function(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return halved(x)
 
-    assert _right(Made())
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return part.halved(x)
+
+    assert _right(Function()) and _right(Module())
