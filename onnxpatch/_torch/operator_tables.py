@@ -165,7 +165,7 @@ def _rewriting(original: Callable[..., Any]) -> Callable[..., Any]:
 _REPLACED = Replaced("torch.onnx._internal.exporter._fx_passes.decompose_with_registry", _rewriting)
 
 
-def _binding_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
+def _promoting_types(original: Callable[..., Any]) -> Callable[..., Any]:
     def insert(graph_module: Any) -> Any:
         if not _PROMOTING.here() or not hasattr(_config, "soft_pending_unbacked_not_found_error"):
             return original(graph_module)
@@ -177,7 +177,7 @@ def _binding_nothing(original: Callable[..., Any]) -> Callable[..., Any]:
     return insert
 
 
-_PROMOTING = Replaced("torch.onnx._internal.exporter._fx_passes.insert_type_promotion_nodes", _binding_nothing)
+_PROMOTING = Replaced("torch.onnx._internal.exporter._fx_passes.insert_type_promotion_nodes", _promoting_types)
 
 
 def _rebinding_symbols(original: Callable[..., Any]) -> Callable[..., Any]:
