@@ -178,7 +178,8 @@ def write_flattened_sizes(file: str | os.PathLike[str], said: str) -> int:
         return 0
     count = 0
     with edited(file) as proto:
-        made, known = UseDef(proto), UseDef(_with_gathers(proto))
+        made = UseDef(proto)
+        known = UseDef(_with_gathers(proto, made))
         for node in proto.graph.node:
             target = made.maker(node.input[1], "Concat") if node.op_type == "Reshape" else None
             size = _flattened(made, known, node.input[0], list(target.input)) if target is not None else None
@@ -205,13 +206,12 @@ def _flattened(made: UseDef, known: UseDef, x: str, target: Sequence[str]) -> in
     return math.prod(sizes) if same and len(sizes) == len(behind) > 0 else None
 
 
-def _with_gathers(proto: ModelProto) -> ModelProto:
+def _with_gathers(proto: ModelProto, made: UseDef) -> ModelProto:
     """A copy that onnx infers more sizes in: of a Slice with ends that it does not know, it infers none of any axis."""
     from onnx import ModelProto, TensorProto, helper
 
     copy = ModelProto()
     copy.CopyFrom(proto)
-    made = UseDef(proto)
 
     def written(node: NodeProto) -> list[NodeProto]:
         axes = made.numbers(node.input[3]) if node.op_type == "Slice" and len(node.input) > 3 else None

@@ -115,11 +115,12 @@ def code_modules(model: torch.nn.Module, classes: Iterable[type]) -> list[Module
     # A table is often resized by a function of another file: `int(size / 2)` there is the model's code too.
     classes = list(classes)
     enclosed = [value for cls in classes for value in _enclosed(cls)]
-    functions = [*_held(model), *(value for value in enclosed if isinstance(value, FunctionType))]
-    homes = [home for function in functions if (home := _home_of(function)) is not None]
+    functions = list(_functions([*_held(model), *enclosed]))
+    homes = [sys.modules[function.__module__] for function in functions]
     found = {module.__name__: module for module in (*defining_modules(classes), *homes)}
     # Those of a lambda, too, which no name of its module stands for.
     called = frozenset(name for function in functions for name in _names_in_code(function.__code__))
+    found |= {home.__name__: home for home in _by_way_of(enclosed, list(defining_modules(classes)), called)}
     newest = dict(found)
     for _ in range(2):
         helpers = [helper for module in newest.values() for helper in _helpers(module, called)]
@@ -128,28 +129,35 @@ def code_modules(model: torch.nn.Module, classes: Iterable[type]) -> list[Module
     return list(found.values())
 
 
-def _held(model: torch.nn.Module) -> Iterator[FunctionType]:
-    """The functions that the model's modules hold as attributes: `self.function = rotate`."""
+def _held(model: torch.nn.Module) -> Iterator[object]:
+    """What the model's modules hold as attributes: `self.function = rotate`."""
     for module in model.modules():
-        for value in list(vars(module).values()):  # another thread may import
-            function = value.func if isinstance(value, functools.partial) else value
-            home = _home_of(function)
-            if isinstance(function, FunctionType) and home is not None and _may_ask(home):
-                yield function
+        yield from list(vars(module).values())  # another thread may import
 
 
-def _enclosed(cls: type) -> Iterator[FunctionType]:
-    """The functions that methods of a class made inside of a function read from there: `return loss(x, y)`, and those
-    that they reach by way of a package that is imported there."""
-    for method in [one for one in list(vars(cls).values()) if isinstance(one, FunctionType)]:
-        for cell in method.__closure__ or ():
+def _enclosed(cls: type) -> Iterator[object]:
+    """What the methods of a class made inside of a function read from there: `return loss(x, y)`."""
+    for method in list(vars(cls).values()):
+        for cell in (isinstance(method, FunctionType) and method.__closure__) or ():
             with contextlib.suppress(ValueError):  # an empty cell
-                value = cell.cell_contents
-                if isinstance(value, ModuleType) and _may_ask(value):
-                    names = frozenset(_names_in_code(method.__code__))
-                    yield from (vars(value)[name] for name in names & vars(value).keys())
-                elif (home := _home_of(value)) is not None and _may_ask(home):
-                    yield value
+                yield cell.cell_contents
+
+
+def _functions(values: Iterable[object]) -> Iterator[FunctionType]:
+    """The functions among values that may be asked about."""
+    for value in values:
+        function = value.func if isinstance(value, functools.partial) else value
+        home = _home_of(function)
+        if isinstance(function, FunctionType) and home is not None and _may_ask(home):
+            yield function
+
+
+def _by_way_of(values: Iterable[object], users: list[Any], called: frozenset[str]) -> Iterator[ModuleType]:
+    """The modules of the functions that the code of `users` reaches by way of packages among values."""
+    for package in values:
+        if isinstance(package, ModuleType) and _may_ask(package):
+            for user in users:
+                yield from filter(_may_ask, _reached(package, user, called))
 
 
 def _helpers(module: ModuleType, called: frozenset[str]) -> Iterator[ModuleType]:

@@ -24,14 +24,7 @@ from tests.exporting import export, run, wrong
 pytestmark = pytest.mark.exports
 
 EXPORTERS = ("dynamo", "trace")
-REGISTERED = (
-    branch_models,
-    counted_loops,
-    data_sizes,
-    models_with_nodes,
-    refused_models,
-    written_models,
-)  # by importing them
+REGISTERED = (branch_models, counted_loops, models_with_nodes, refused_models, written_models)  # by importing them
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS)
