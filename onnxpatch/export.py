@@ -103,10 +103,11 @@ def export(
         or "auto": dynamo, and trace where no attempt with dynamo is right. torch's own dynamo=False and script=True are
         understood, too.
     attempts: "auto" makes other attempts where the first fails: without a patch whose stand-in failed, without any
-        patch, with branches=True where a Python branch or loop failed. The first right file is delivered;
-        `report.attempts` has all attempts, `report.call` the call that makes the file at once. A later attempt's
-        exporter may take five times the first one's processor time, at least 60 s, and all later ones together 300 s,
-        unless max_seconds= is given. "asked": one attempt; check=False makes one, too.
+        patch, with branches=True where a Python branch or loop failed, with as_in_eager=True where the model asks if it
+        is exported. The first right file is delivered; `report.attempts` has all attempts, `report.call` the call that
+        makes the file at once. A later attempt's exporter may take five times the first one's processor time, at least
+        60 s, and all later ones together 300 s, unless max_seconds= is given. "asked": one attempt; check=False makes
+        one, too.
     prefer: "latency" or "size": go on after the first right file, with and without patches and with every exporter that
         may be tried, and deliver the fastest (timed in the runtime at the example and at the largest input that was
         compared) or the smallest.
@@ -115,8 +116,8 @@ def export(
         from there on. "narrow": so is one that is right where one size follows from others (t = p+n), in a range of
         each dimension, or at its multiples. "never": neither. Bounds are compared at their edges. They are first in the
         report (`report.bounds`), and in the file's metadata; `Session` refuses inputs outside.
-    only, exclude, image_size, branches, operators, and options of patches: see `patch_model`. Further keywords of
-        torch.onnx.export are passed on.
+    only, exclude, image_size, branches, operators, as_in_eager, options of patches: see `patch_model`. Further keywords
+        of torch.onnx.export are passed on.
 
     How it is compared:
 

@@ -186,6 +186,8 @@ def patch_model(
     form: "dynamic" or "static", for all position tables, or a mapping from names of patches to either.
     branches: export every side of a Python `if` on a tensor's value or on a size. max_paths: then the most paths of one
         call of a module, 64 unless given. branch_form: "where", "if", or "auto" for the cheaper one.
+    as_in_eager: torch.onnx.is_in_onnx_export, torch.jit.is_tracing, torch.compiler.is_exporting, is_compiling and
+        is_dynamo_compiling answer the model's code with False: what it does only in an export is left out.
     example: (args, kwargs), what the model will be exported with.
     registry: the patches to choose from.
     options: further keywords, which patches declare (`patch(..., options=("name",))`).

@@ -31,6 +31,7 @@ class Settings:
 
     exporter: the exporter that will be called, or None for any of them.
     opset: the ONNX opset that will be asked for, or None where it is not known.
+    as_in_eager: whether torch.onnx.is_in_onnx_export and its like answer the model's code as if no export ran.
     operators: "portable" for ONNX's own operators alone, "onnxruntime" for those of onnxruntime (domain com.microsoft)
     too, where they are faster.
     image_size: (height, width) in pixels for which position tables become constants, or None.
@@ -45,6 +46,7 @@ class Settings:
     image_size: tuple[int, int] | None = None
     branches: bool = False
     operators: Operators = "portable"
+    as_in_eager: bool = False
     # A read-only view: patches share these settings, and none may change them for the others.
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -64,6 +66,7 @@ def make_settings(
     image_size: int | tuple[int, int] | None = None,
     branches: bool = False,
     operators: Operators = "portable",
+    as_in_eager: bool = False,
     **options: object,
 ) -> Settings:
     """Settings from the keywords of `patched`. An `image_size` of one number is a square.
@@ -71,7 +74,7 @@ def make_settings(
     Raises InputError for an `image_size` of another form, and what `Settings` raises.
     """
     size = None if image_size is None else _height_and_width(image_size)
-    return Settings(exporter, opset, size, branches, operators, MappingProxyType(dict(options)))
+    return Settings(exporter, opset, size, branches, operators, as_in_eager, MappingProxyType(dict(options)))
 
 
 def _height_and_width(given: object) -> tuple[int, int]:

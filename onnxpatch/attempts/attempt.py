@@ -19,7 +19,7 @@ class Attempt:
     branches: both sides of Python branches. plain: torch.onnx.export alone, no patch. exclude: names of patches left
     out, beside those that the caller left out. fixed: names of dimensions that keep the example's size. related:
     dimensions that follow from others, declared `p+n` in place of a name. traced: (dimension, size) of the example that
-    the exporter sees in place of the caller's.
+    the exporter sees in place of the caller's. as_in_eager: the model's code is told that no export runs.
     """
 
     exporter: Exporter
@@ -30,6 +30,7 @@ class Attempt:
     fixed: tuple[str, ...] = ()
     related: tuple[SizeRelation, ...] = ()
     traced: tuple[tuple[str, int], ...] = ()
+    as_in_eager: bool = False
 
     @classmethod
     def asked(cls, request: ExportRequest) -> Attempt:
@@ -37,7 +38,8 @@ class Attempt:
         only = request.patching.get("only")
         # `only=()` is how a caller asks for no patch at all.
         plain = only is not None and not listed_selectors(only)
-        return cls(request.exporter, request.opset, bool(request.patching.get("branches")), plain)
+        branches, told = (bool(request.patching.get(name)) for name in ("branches", "as_in_eager"))
+        return cls(request.exporter, request.opset, branches, plain, as_in_eager=told)
 
     def without(self, patches: Iterable[str]) -> Attempt:
         """The same attempt with more patches left out."""
@@ -49,7 +51,7 @@ class Attempt:
 
     def request(self, asked: ExportRequest) -> ExportRequest:
         """What the caller asked for, exported this way."""
-        patching = {**asked.patching, "branches": self.branches}
+        patching = {**asked.patching, "branches": self.branches, "as_in_eager": self.as_in_eager}
         if self.plain:
             patching |= {"only": (), "exclude": None}
         elif self.exclude:
@@ -77,6 +79,7 @@ class Attempt:
         # Plain has no branches by itself: that need not be said.
         if self.branches != first.branches and not self.plain:
             parts.append(f"branches={self.branches}")
+        parts += [f"as_in_eager={self.as_in_eager}"] if self.as_in_eager != first.as_in_eager and not self.plain else []
         parts += [f"{', '.join(self.fixed)} kept at the example's size"] if self.fixed else []
         parts += [one.words for one in self.related]
         parts += [f"traced at {self._sizes}"] if self.traced else []
@@ -106,6 +109,8 @@ class Attempt:
                 words[name] = _shortest(selected)
         if self.branches:
             words["branches"] = True
+        if self.as_in_eager:
+            words["as_in_eager"] = True
         if narrow:
             words["bounds"] = "narrow"
         made_by = f"onnxpatch.export({', '.join(['model', '...', *(f'{k}={v!r}' for k, v in words.items())])})"

@@ -21,11 +21,13 @@ from onnxpatch.exporters.exported import place_of, reason, root_of, translated
 from onnxpatch.limits import TimeLimit
 from onnxpatch.messages.user_code import frames_of, is_user_frame
 from onnxpatch.patching.registry import Patch
+from onnxpatch.patching.when import EXPORT_QUESTIONS
 from onnxpatch.results.report import Report
 from onnxpatch.verification.reference import Reference
 
 _IN_TEXT = re.compile(r'File "([^"]+\.py)", line (\d+)')
 _IS_ONE = re.compile(r"Eq\(.*, 1\)").fullmatch  # a condition
+_QUESTIONS = {path.rpartition(".")[2] for path in EXPORT_QUESTIONS}
 _LONGEST = 240  # characters of an error
 
 
@@ -39,7 +41,8 @@ class Failure:
     failed. branch: a Python branch or loop on data or a size may be the cause. on_data: torch refused a branch on data
     in the model's own code. operator: the one that the exporter cannot translate. larger: sizes at which none inside
     the model is 1, where the file is wrong since it took one that is 1 in the example for 1 always. other: sizes at
-    which the file is wrong and eager may take another side of an `if`, the nearest to the example's.
+    which the file is wrong and eager may take another side of an `if`, the nearest to the example's. asks: whether the
+    model's code asks if it is exported.
     """
 
     attempt: Attempt
@@ -55,6 +58,7 @@ class Failure:
     larger: tuple[tuple[str, int], ...] = ()
     other: tuple[tuple[str, int], ...] = ()
     seconds: float = 0.0
+    asks: bool = False
 
 
 def failure_of(
@@ -69,11 +73,17 @@ def failure_of(
     """The failure of an attempt. acted: the patches that acted. planned: all patches that may have raised the error."""
     names = tuple(dict.fromkeys(patch.name for patch in acted))
     if isinstance(error, VerificationError):
-        return _of_wrong(attempt, error, names, model, reference, seconds)
+        return replace(_of_wrong(attempt, error, names, model, reference, seconds), asks=_asks(reference))
     if isinstance(error.__cause__, TimeLimit):
         kind: Literal["cut", "late"] = "cut" if error.__cause__.processor else "late"
         return Failure(attempt, kind, str(error)[:_LONGEST], patches=names, seconds=seconds)
-    return _of_refusal(attempt, error, names, planned, model, reference, seconds)
+    return replace(_of_refusal(attempt, error, names, planned, model, reference, seconds), asks=_asks(reference))
+
+
+def _asks(reference: Reference | None) -> bool:
+    """Whether a function that ran in eager asks if it is exported: what it computes then may be something else."""
+    ran = reference.eager.sides.functions if reference is not None else ()
+    return any(not _QUESTIONS.isdisjoint(one.code.co_names) for one in ran)
 
 
 def _of_refusal(

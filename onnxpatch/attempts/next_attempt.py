@@ -7,7 +7,8 @@
     4  a Python branch or loop on data or a size failed:            branches=True (or False)
     5  a file is wrong at other sizes of a model with branches:     traced at such sizes: `if n % 2: x = pad(x, n % 2)`
                                                                     is right at every size where its body is traced
-    6  exporter="auto":                                             the other exporter, in the same order
+    6  the model's code asks whether it is exported:                as_in_eager=True
+    7  exporter="auto":                                             the other exporter, in the same order
 
 Attempts that would fail in the same way are left out. If torch refused a branch on data in the model's own code,
 plain would stop at the same line: then branches=True comes first, and plain only if a patch acted, which may have
@@ -81,6 +82,8 @@ def _ways(first: Attempt, failed: Sequence[Failure]) -> Iterator[Attempt]:
         if any(one.patches for one in failed):
             yield first.as_plain()
     yield from (replace(one.attempt, traced=one.other) for one in failed[:1] if one.other and not one.attempt.traced)
+    if failed[0].asks:
+        yield replace(base, branches=first.branches, traced=(), as_in_eager=True)
 
 
 def _cured(failed: Sequence[Failure]) -> Iterator[Attempt]:

@@ -40,6 +40,7 @@ def export_command(
     only: options.OnlyOpt = [],  # noqa: B006
     exclude: options.ExcludeOpt = [],  # noqa: B006
     branches: options.BranchesOpt = False,
+    as_in_eager: options.AsInEagerOpt = False,
     attempts: options.AttemptsOpt = "auto",
     prefer: options.PreferOpt = None,
     bounds: options.BoundsOpt = None,
@@ -62,7 +63,7 @@ def export_command(
     verbose: options.VerboseOpt = 0,
     debug: options.DebugOpt = False,
 ) -> None:
-    """Export TARGET with its patches, and compare the file with the unpatched model at other sizes and on other data.
+    """Export TARGET with its patches, and compare it with PyTorch at other sizes.
 
     Exit code 1: no file is right, or a dimension was compared at one size only.
     """
@@ -86,6 +87,7 @@ def export_command(
         arguments |= {"providers": options.listed(providers), "runtime": options.listed(runtime)}
         arguments |= {"attempts": attempts, "prefer": prefer, "bounds": allowed, "check": check}
         arguments |= {
+            "as_in_eager": as_in_eager,
             "image_size": pixels,
             "max_probes": max_probes,
             "max_seconds": max_seconds,

@@ -114,6 +114,7 @@ ExcludeOpt = Annotated[
 ]
 PatchesOpt = Annotated[list[str], option(_PATCHES, "--patches MODULE", help="Your own: package.module or script.py.")]
 BranchesOpt = Annotated[bool, option(_FAILS, "--branches", help="Export both sides of an `if` on tensor values.")]
+AsInEagerOpt = Annotated[bool, option(_FAILS, "--as-in-eager", help="Tell the model's code that no export runs.")]
 ToleranceOpt = Annotated[float, option(_COMPARE, "--tolerance X", help="Largest relative difference.")]
 CompareOpt = Annotated[
     str | None,

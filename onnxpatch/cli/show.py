@@ -91,8 +91,8 @@ def _line(error: BaseException) -> str:
 # Keywords of `export` and `verify` that are options by another name; the others have their own, with dashes.
 _OPTIONS = {"opset_version": "opset"}
 _KEYWORDS = (
-    "attempts", "bounds", "branches", "check", "exclude", "exporter", "image_size", "max_memory", "max_probes",
-    "max_seconds", "only", "operators", "opset_version", "prefer", "runtime", "tolerance",
+    "as_in_eager", "attempts", "bounds", "branches", "check", "exclude", "exporter", "image_size", "max_memory",
+    "max_probes", "max_seconds", "only", "operators", "opset_version", "prefer", "runtime", "tolerance",
 )  # fmt: skip
 _VALUE = r"True|False|None|'[^']*'|\"[^\"]*\"|\([^()]*\)|\[[^\[\]]*\]|[\d.]+"
 _GIVEN = re.compile(rf"\b({'|'.join(_KEYWORDS)})=({_VALUE})")

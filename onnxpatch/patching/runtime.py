@@ -30,6 +30,7 @@ import functools
 import inspect
 import itertools
 import operator
+import sys
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -50,12 +51,13 @@ from onnxpatch._torch.guards import ignore_frames
 from onnxpatch._torch.signatures import Call, call_of
 from onnxpatch.decisions import ask as asking
 from onnxpatch.decisions.ask import answering, ask
+from onnxpatch.messages.user_code import asking_frame, is_user_frame
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.code_places import ask_for_types, defining_modules
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.match import FunctionPatch
 from onnxpatch.patching.registry import Patch
-from onnxpatch.patching.when import ANY_TORCH_FUNCTION, is_plain_call
+from onnxpatch.patching.when import ANY_TORCH_FUNCTION, EXPORT_QUESTIONS, is_plain_call, loaded
 from onnxpatch.process import undone
 from onnxpatch.settings import Settings, put_in_force
 
@@ -227,6 +229,7 @@ class Scope:
         self._cached: set[Any] = set()
         self._substitutions: list[rebinding.Substitution] = []
         self._types: list[rebinding.Substitution] = []
+        self._questions: list[rebinding.Substitution] = []
 
     def path_of(self, module: object) -> str:
         """The module's path in the patched model ("" for the root), for messages."""
@@ -261,6 +264,8 @@ class Scope:
         if ask_for_types(defining_modules(classes)):
             self._types = rebinding.substitutions(model, [("builtins.type", type)], classes, written_type)
             self.shows_stand_ins = swapped
+        if self.settings.as_in_eager:
+            self._questions = rebinding.substitutions(model, loaded([EXPORT_QUESTIONS])[0], classes, no_export)
 
     @property
     def hits(self) -> Counter[str]:
@@ -293,7 +298,7 @@ class Scope:
             if running is not None and self.model is not None and running is not self.model:
                 stack.callback(self._set_model, self.model)
                 self._set_model(running)
-            stack.enter_context(rebinding.installed([*self._substitutions, *self._types]))
+            stack.enter_context(rebinding.installed([*self._substitutions, *self._types, *self._questions]))
             # Messages name modules by their path in this model.
             stack.enter_context(put_in_force(self.settings, self.path_of))
             if exporting() == "dynamo":
@@ -377,3 +382,9 @@ class _Dispatch(TorchFunctionMode):
 def written_type(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
     """Replaces a call of `type`: `type(layer)` returns the class that the user wrote."""
     return class_before(type(args[0])) if len(args) == 1 and not kwargs else NotImplemented
+
+
+def no_export(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    """Answers torch.onnx.is_in_onnx_export() and its like with False, if the model asks; torch and patches ask, too."""
+    frame = asking_frame(sys._getframe(1), "onnxpatch.patching", "onnxpatch.decisions")
+    return False if frame is not None and is_user_frame(frame) else NotImplemented

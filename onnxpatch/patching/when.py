@@ -25,6 +25,11 @@ from onnxpatch.patching.fingerprints import Bodies
 from onnxpatch.settings import EXPORTERS, Exporter, Settings
 
 ANY_TORCH_FUNCTION = "torch.*"
+EXPORT_QUESTIONS = (
+    "torch.onnx.is_in_onnx_export", "torch.jit.is_tracing", "torch.compiler.is_exporting",
+    "torch.compiler.is_compiling", "torch.compiler.is_dynamo_compiling",
+)  # fmt: skip
+"""How a model's code asks whether it is exported."""
 _MISSING = object()
 _JOINED = ("exporters", "requires", "calls", "accepts", "bodies", "subclasses", "by_name")
 _GONE = {

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import missing, op, untraced
+from onnxpatch import exporting, missing, op, untraced
+from onnxpatch.formulas import nodes
 from onnxpatch.patching.proof import matrices, numbers
 
 
@@ -24,7 +25,8 @@ def _means(x: Tensor, cluster: Tensor) -> tuple[Tensor, ...]:
     start = torch.ones(x.shape[0], 4, 6)
     mean = start.scatter_reduce(1, index, x, "mean", include_self=False)
     largest = start.scatter_reduce(1, index, x, "amax", include_self=False)
-    return mean, start.scatter_reduce(1, index, x, "mean"), largest
+    start.scatter_reduce_(1, index, x, "amin", include_self=False)
+    return mean, start, torch.ones_like(start).scatter_reduce(1, index, x, "mean"), largest
 
 
 @op(
@@ -81,7 +83,9 @@ def _reduced(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, i
         count = zeros.scatter_add(dim, index, torch.ones_like(src))
         # Elements that are not written keep their value; the count tells which these are.
         start = input if include_self else torch.where(count > 0, _neutral(input, reduce), input)
-    if reduce in ("amax", "amin", "prod"):
+    if reduce in _REDUCTIONS and input.dim() and exporting() == "trace" and nodes.target_opset() >= 18:
+        return nodes.run(_reduction(dim % input.dim(), reduce), start, index, src)
+    if reduce in _REDUCTIONS:
         return torch.scatter_reduce(start, dim, index, src, reduce)
     total = start.scatter_add(dim, index, src)
     if reduce == "sum":
@@ -89,6 +93,20 @@ def _reduced(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, i
     # At least 1, for the elements that are not written: they are divided by it too.
     count = count + 1 if include_self else count.clamp(min=1)
     return total / count if input.is_floating_point() else torch.div(total, count, rounding_mode="floor")
+
+
+_REDUCTIONS = {"amax": "max", "amin": "min", "prod": "mul"}
+
+
+def _reduction(axis: int, reduce: str) -> nodes.Recipe:
+    """One node. The trace exporter's own form is an If whose result has the type of one row, which fails where the
+    result is written in place."""
+
+    def written(writer: nodes.Writer, x: nodes.Value, index: nodes.Value, src: nodes.Value) -> nodes.Value:
+        kind = _REDUCTIONS[reduce]
+        return writer.node("ScatterElements", x, index, src, shape=writer.shape(x), axis=axis, reduction=kind)
+
+    return lambda x, index, src: torch.scatter_reduce(x, axis, index, src, reduce), written
 
 
 def _neutral(input: Tensor, reduce: str) -> Tensor:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 import torch
 from torch import nn
+from torch.jit import is_tracing
 
 import onnxpatch
 from onnxpatch.onnxfile.metadata import read
@@ -96,6 +97,31 @@ def test_a_branch_is_exported_whole(model: type[nn.Module], tmp_path: Path) -> N
     assert stamped is not None and stamped.call == report.call
     assert fingerprint(made) == before and [one.name for one in tmp_path.iterdir()] == ["m.onnx"]
     assert onnxpatch.verify(file, made, X, dynamic_shapes=ROWS).ok
+
+
+class RawInExports(nn.Module):
+    """What its author returns in an export is something else, by one of the ways to ask for one."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.head = nn.Linear(3, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        exported = {"onnx": torch.onnx.is_in_onnx_export(), "any": is_tracing() or torch.compiler.is_exporting()}
+        scores = self.head(x)
+        return scores if exported[self.way] else scores.softmax(-1)
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+@pytest.mark.parametrize("way", ["onnx", "any"])
+def test_what_a_model_does_only_in_an_export_is_left_out(way: str, exporter: onnxpatch.Exporter) -> None:
+    model = RawInExports(way).eval()
+    report = onnxpatch.export(model, X, None, dynamic_shapes=ROWS, exporter=exporter)
+    assert [one.verdict for one in report.attempts] == ["wrong", "right"]
+    assert report.call.endswith("as_in_eager=True)")
+    with pytest.raises(onnxpatch.VerificationError):
+        onnxpatch.export(model, X, None, dynamic_shapes=ROWS, exporter=exporter, attempts="asked")
 
 
 def test_three_attempts_a_patch_left_out_then_branches(spoilt: onnxpatch.Registry, tmp_path: Path) -> None:
@@ -212,8 +238,10 @@ def test_what_to_type_where_the_opset_is_too_low(model: nn.Module, opset: int, t
 
 def test_auto_takes_the_other_exporter(tmp_path: Path) -> None:
     class Traceable(nn.Module):
+        exported = staticmethod(torch.compiler.is_exporting)
+
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if torch.compiler.is_exporting():
+            if self.exported():
                 raise RuntimeError("not under torch.export")
             return x + 1
 

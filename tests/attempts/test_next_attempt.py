@@ -34,6 +34,13 @@ def test_a_stand_in_that_raised_is_left_out_and_then_a_branch_is_exported_whole(
     assert course(first, second, third) == PLAIN
 
 
+def test_a_model_with_code_for_exports_alone_is_exported_as_in_eager_last():
+    told = Attempt("dynamo", as_in_eager=True)
+    assert course(failed(kind="wrong", asks=True)) == told
+    assert course(failed(patches=("a",), asks=True), failed(PLAIN, asks=True)) == told
+    assert course(failed(kind="wrong")) is None
+
+
 def test_plain_comes_before_branches_unless_torch_refused_a_branch_on_data():
     assert course(failed(patches=("a",), branch=True)) == PLAIN
     assert course(failed(patches=("a",), branch=True), failed(PLAIN, branch=True)) == FORKED
