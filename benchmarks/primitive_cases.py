@@ -212,7 +212,7 @@ _OF_EACH = [
     "circular-padding", "cross-of-the-first-three", "hardshrink", "heaviside", "softshrink",
     "products-of-integers", "addmm", "linspace-of-whole-numbers", "norms-of-bfloat16", "norms-of-all-axes",
     "cross-entropy", "largest-of-bags", "part-of-the-source", "masked-put", "spread-and-mean-of-all",
-    "max-pool-backward", "bools-chosen", "flags-as-numbers", "shifts-by-tensors",
+    "max-pool-backward", "bools-chosen", "bytes-as-conditions", "flags-as-numbers", "shifts-by-tensors",
     "one-hot-of-all-classes", "vander", "tanhshrink", "as-strided-scatter", "dropout-of-nothing",
     "results-written-to-out", "copysign", "addcmul", "aminmax", "gaussian-nll-loss", "long-names-of-arithmetic",
 ]  # fmt: skip

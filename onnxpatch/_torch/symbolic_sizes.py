@@ -48,6 +48,14 @@ def _traced_node(tensor: torch.Tensor) -> Any | None:
     return None if value is None else value.node()
 
 
+def spread_by_sizes(tensor: torch.Tensor) -> bool:
+    """Whether torch.jit.trace is running and `tensor` is another one repeated as often as sizes say."""
+    node = _traced_node(tensor) if torch.jit.is_tracing() else None  # type: ignore[attr-defined]
+    if node is None or node.kind() not in ("aten::repeat", "aten::expand", "aten::tile"):
+        return False
+    return any(one.node().kind() != "prim::Constant" for one in list(node.inputs())[1].node().inputs())
+
+
 # The limit bounds the walk, which starts anew for every tensor that is asked about. A tensor beyond it counts as data:
 # then a patch is inactive, which is right too.
 def traced_from_sizes(tensor: torch.Tensor, limit: int = 200) -> bool:

@@ -50,7 +50,8 @@ class Capture(Recording):
         self.inputs: list[torch.Tensor] = []
         # By id of a row that `tensor[i]` copied and that is a view in eager: (tensor, index).
         self.rows_taken: dict[int, tuple[torch.Tensor, object]] = {}
-        self.counters: set[int] = set()  # ids of tensors that are ints in eager: the indices of loops
+        # By id of the index of a loop, an int in eager: the least that it is known to be.
+        self.counters: dict[int, int] = {}
 
     def begin(self, inputs: list[torch.Tensor]) -> None:
         """Note the tensors that the root is called with."""

@@ -38,6 +38,8 @@ def indexed(
 ) -> object:
     """`tensor[index]`, or `tensor[index] = value`, without taking numbers out of tensors."""
     if capture.exporter == "dynamo":
+        if not value:
+            tensor, index = _with_windows_taken(capture, tensor, index)
         index = (
             tuple(_with_number_ends(capture, i) for i in index)
             if isinstance(index, tuple)
@@ -100,6 +102,50 @@ def _axis_left(parts: list[object]) -> int:
 
 def _is_whole_number(tensor: torch.Tensor) -> bool:
     return tensor.dim() == 0 and not tensor.is_floating_point() and tensor.dtype is not torch.bool
+
+
+def _with_windows_taken(capture: Capture, tensor: torch.Tensor, index: object) -> tuple[torch.Tensor, object]:
+    """`x[:, i : i + 2]`, i the index of a loop: the places i and i + 1 are gathered, and a whole axis is left to index.
+
+    As numbers, the ends of each round would be new symbols, of which torch.export knows no difference.
+    """
+    parts = list(index) if isinstance(index, tuple) else [index]
+    for axis, part in enumerate(parts):
+        if not isinstance(part, slice | int | torch.Tensor) or isinstance(part, bool):
+            break  # the places of further axes are not those of the parts
+        if not isinstance(part, slice) or part.step is not None:
+            continue
+        first, last = _counted(capture, part.start), _counted(capture, part.stop)
+        if first is None or last is None or first[0] is not last[0] or first[1] != last[1] or first[2] >= last[2]:
+            continue
+        index_of_loop, factor, start = first
+        if factor * capture.counters[id(index_of_loop)] + start < 0:
+            continue
+        places = capture.execute(torch.arange, (start, last[2]))
+        shift = capture.execute(_T.mul, (index_of_loop, factor)) if factor != 1 else index_of_loop
+        places = capture.execute(torch.add, (places, shift))
+        tensor, parts[axis] = capture.execute(torch.index_select, (tensor, axis, places)), Whole
+    return tensor, tuple(parts) if isinstance(index, tuple) else parts[0]
+
+
+def _counted(capture: Capture, end: object) -> tuple[torch.Tensor, int, int] | None:
+    """(i, 4, 2) for `i * 4 + 2`, where i is the index of a loop; None for other ends."""
+    if not isinstance(end, torch.Tensor):
+        return None
+    if id(end) in capture.counters:
+        return end, 1, 0
+    call = capture.explorers[-1].recorder.maker(end)
+    sides = call.args[:2] if call is not None else ()
+    whole = next((one for one in sides if type(one) is int), 0)
+    known = next((found for one in sides if (found := _counted(capture, one)) is not None), None)
+    if call is None or known is None or not whole:
+        return None
+    base, factor, offset = known
+    name = call.name.strip("_")
+    if name in ("mul", "rmul") and whole > 0:
+        return base, factor * whole, offset * whole
+    sign = {"add": 1, "radd": 1, "sub": -1}.get(name, 0)
+    return (base, factor, offset + sign * whole) if sign else None
 
 
 def _with_number_ends(capture: Capture, index: object) -> object:

@@ -120,7 +120,11 @@ def run_exporter(request: ExportRequest, path: Path) -> Exported:
     try:
         # torch prints graphs and advice on its own debug switches: the error says what matters.
         quiet = quiet_torch(asked=bool(request.options.get("verbose")))
-        with one_export(), quiet, parts_in_modes(request.model):
+        # Eager is compared without gradients. With them a model may take another `if`, and torch.export refuses a write
+        # to a part of unknown size, which autograd takes twice.
+        plain = request.patching.get("only") == ()
+        gradients = torch.set_grad_enabled(plain and torch.is_grad_enabled())
+        with one_export(), quiet, parts_in_modes(request.model), gradients:
             # onnxscript, which dynamo writes with, takes a second to load.
             if request.exporter == "dynamo":
                 from onnxpatch.exporters.dynamo import export_dynamo

@@ -28,6 +28,7 @@ from onnxpatch._torch.symbolic_sizes import (
     rounded_quotient,
     sampled_sizes,
     split_fraction,
+    spread_by_sizes,
     static_number,
     traced_from,
     traced_from_sizes,
@@ -49,8 +50,8 @@ __all__ = [
     "counted", "decided_by_data", "divided_by_data", "divides_negative", "empty_at_first", "example_number",
     "example_of", "function_name", "keep_constant", "missing_to", "never_negative", "numpy_on_tensors", "one_step",
     "operator_of", "places_along", "relation_of", "rounded_quotient", "same_size", "sampled_sizes", "scaled",
-    "split_fraction", "static_number", "symbolic", "traced_from", "traced_from_sizes", "traced_value",
-    "tracing_paused", "truncated", "unrecorded",
+    "split_fraction", "spread_by_sizes", "static_number", "symbolic", "traced_from", "traced_from_sizes",
+    "traced_value", "tracing_paused", "truncated", "unrecorded",
 ]  # fmt: skip
 
 # float32, in which ONNX computes on sizes, may come out just below a whole number that eager's float64 reaches.

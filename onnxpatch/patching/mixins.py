@@ -188,11 +188,22 @@ def replace_in_place(module: torch.nn.Module, patch: Patch, log: UndoLog) -> Non
     log.specialise(module, eager_forward(own, new, patch.when.exporters))
 
 
+def _tensors_of(state: dict[str, Any]) -> dict[str, Any]:
+    """A model's state, for the trace exporter without what is no tensor, as from get_extra_state: it detaches all."""
+    others = [name for name, held in state.items() if not isinstance(held, torch.Tensor)]
+    for name in others if torch.onnx.is_in_onnx_export() else ():
+        del state[name]
+    return state
+
+
 def root_mixin(scope: Scope) -> type:
     """The mixin of the patched model itself. While an exporter runs it, the patches of `scope` act."""
 
     class Root:
         onnxpatch_scope = scope
+
+        def state_dict(self, *args: object, **kwargs: object) -> Any:
+            return _tensors_of(super().state_dict(*args, **kwargs))  # type: ignore[misc]
 
         def __call__(self, *args: object, **kwargs: object) -> Any:
             exporter = exporting()

@@ -44,7 +44,7 @@ PARTWISE = frozenset((
     "index_select", "gather", "take_along_dim", "cat", "concat", "concatenate", "stack", "hstack", "vstack", "sum",
     "mean", "nansum", "cumsum", "diff", "tril", "triu", "diagonal", "neg", "negative", "positive",
     "__getitem__", "t", "cpu", "cuda", "masked_select", "rot90", "trace", "atleast_1d", "atleast_2d", "unfold",
-    "narrow_copy", "nan_to_num", "pad",
+    "narrow_copy", "nan_to_num", "pad", "fft_fftshift", "fft_ifftshift",
 ))  # fmt: skip
 # Functions of the shape only: those of the real part.
 SHAPEWISE = frozenset((

@@ -17,7 +17,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.formulas.symbolic import decided_by_data, fixed_size, static_number, symbolic, traced_from_sizes
+from onnxpatch.formulas.symbolic import (
+    decided_by_data,
+    fixed_size,
+    spread_by_sizes,
+    static_number,
+    symbolic,
+    traced_from_sizes,
+)
 
 _row = functools.partial(
     op,
@@ -78,6 +85,7 @@ def _blurred(x: Tensor) -> tuple[Tensor, Tensor]:
     """Each channel by the same window, which is repeated for all of them: SSIM."""
     channels = x.shape[1]
     window = torch.tensor([[0.25, 0.5, 0.25]])
+    x = functional.conv2d(x, (x[:1, :1, :2, :2] + 1).repeat(channels, 1, 1, 1), groups=channels)
     made = functional.conv2d(x, (window.t() @ window).expand(channels, 1, 3, 3), groups=channels)
     return made, functional.conv1d(x[:, :, 0], window.expand(channels, 1, 3), padding=1, groups=channels)
 
@@ -99,7 +107,7 @@ def windows_of_known_shape(
     original: Callable[..., Tensor], input: Tensor, weight: Tensor, *rest: Any, **named: Any
 ) -> Tensor:
     """Says the shape of the windows in numbers, where no size in it is dynamic."""
-    shape: Any = weight.shape if traced_from_sizes(weight) else ()
+    shape: Any = weight.shape if traced_from_sizes(weight) or spread_by_sizes(weight) else ()
     sizes: list[Any] = [static_number(size) for size in shape]
     return NotImplemented if None in sizes or not sizes else original(input, weight.reshape(sizes), *rest, **named)
 

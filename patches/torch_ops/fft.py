@@ -269,8 +269,6 @@ def _both(shift: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
 
 
 def _shifted(x: Tensor, dim: Any, ahead: int) -> Tensor:
-    if x.is_complex():
-        return NotImplemented
     axes = range(x.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
     for axis in axes:
         half = (x.shape[axis] + ahead) // 2

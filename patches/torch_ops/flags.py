@@ -64,6 +64,28 @@ def bools_chosen(original: object, *args: Any, **kwargs: Any) -> Tensor:
     return given["condition"] & yes | ~given["condition"] & no
 
 
+@op(
+    "where",
+    name="bytes-as-conditions",
+    why="expected predicate to be bool, got torch.uint8",
+    reason="expected predicate to be bool",
+    exporters=("dynamo",),
+    tries=lambda b, n: ((torch.rand(b, n) > 0.5).byte(), torch.randn(b, n)),
+    case=lambda mask, x: (torch.where(mask, x, -x), x.where(mask, x * 2)),
+    unchanged=lambda mask, x: torch.where(x > 0, x, 0.0),
+)
+def where_of_bytes(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """With the condition as bools. The method has it second."""
+    at = int(original is Tensor.where)
+    condition: Any = kwargs["condition"] if "condition" in kwargs else args[at]
+    if condition.dtype != torch.uint8:
+        return NotImplemented
+    flags = condition.to(torch.bool)
+    if "condition" in kwargs:
+        return original(*args, **(kwargs | {"condition": flags}))
+    return original(*args[:at], flags, *args[at + 1 :], **kwargs)
+
+
 _FILLED = frozenset(("scatter", "index_fill", "fill", "masked_fill", "full_like", "new_full"))
 _COMPUTED = frozenset(("add", "clamp", "clip", "mul", "pow"))
 _VALUES = ("other", "value", "src", "fill_value", "min", "max", "exponent")

@@ -73,3 +73,23 @@ class rows_behind_an_if(nn.Module):
         for i, half in enumerate(self.halves(x)):
             total = total + half * scales[i]
         return total
+
+
+@right(up(2, 6, 4), up(3, 9, 4), up(1, 3, 4), dynamic=({0: "rows", 1: "steps"},))
+class windows_by_the_number(nn.Module):
+    """Ranges of as many places in every round, from the loop's own number."""
+
+    def forward(self, x):
+        turned = torch.cat([x[:, i : i + 1] * 2 for i in reversed(range(x.shape[1]))], 1)
+        around = torch.stack([x[:, i - 1 : i + 2].softmax(1) for i in range(1, x.shape[1] - 1)])
+        pairs = torch.cat([x[:, 2 * i : (i + 1) * 2].cumsum(1) for i in range(x.shape[1] // 2)], 1)
+        return turned, around, pairs
+
+
+@right(up(2, 6, 4), up(3, 9, 4), up(1, 1, 4), dynamic=({0: "rows", 1: "steps"},))
+class ranges_by_the_number(nn.Module):
+    """Ranges of another length in every round."""
+
+    def forward(self, x):
+        so_far = torch.stack([x[:, : i + 1].mean(1) for i in range(x.shape[1])], 1)
+        return so_far, torch.stack([x[:, max(0, i - 2) : i + 1].amax(1) for i in range(x.shape[1])], 1)

@@ -32,6 +32,7 @@ import sys
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 
@@ -161,8 +162,19 @@ class Loop(RecordedLoop):
             raise self.refusal(_OTHER_NUMBER)
         elif (parts := _parts(first)) is not None:
             self._compare_parts(parts.keys(), [_parts(value) or {} for value in values])
-        elif not all(_equal(value, first) for value in values):
+        elif not all(_equal(value, first) for value in values) and not self._are_of_one_role(values):
             raise self.refusal(_OTHER_NUMBER)
+
+    def _are_of_one_role(self, numbers: Sequence[object]) -> bool:
+        """Whether numbers of the graph are computed in the same way of what their own rounds made: `n + 1`."""
+        made: list[list[Any]] = [[call.result for call in calls] for calls in self.rounds]
+        found = set()
+        for number, results in zip(numbers, made, strict=True):
+            if not isinstance(number, torch.SymInt):
+                return False
+            pairs = ((a, b) for a, b in zip(results, made[0], strict=True) if isinstance(a, torch.SymInt))
+            found.add(number.node.expr.xreplace({own.node.expr: of_first.node.expr for own, of_first in pairs}))
+        return len(found) == 1
 
     def _compare_parts(self, keys: Collection[object], values: Sequence[Mapping[object, object]]) -> None:
         if any(value.keys() != set(keys) for value in values):

@@ -58,7 +58,7 @@ class Rows:
         for number in numbers:
             index = number + start if start else number
             # In eager it is an int: as a key or as text it is refused.
-            self._capture.counters.add(id(index))
+            self._capture.counters[id(index)] = start
             yield index, self._rows[number]
 
     def __reversed__(self) -> Rows:
@@ -78,7 +78,7 @@ def _few_rows(
         # The first row each time, since the example may have no other.
         row = capture.execute(torch.select, (rows, 0, 0))
         if counts:
-            capture.counters.add(id(row))
+            capture.counters[id(row)] = first or 0
         loop.begin(row)
         yield row
         loop.end()
