@@ -301,7 +301,7 @@ NOT_MEASURED = {
     **dict.fromkeys(["torch-cond", "torch-scan", "torch-while-loop", "torch-associative-scan"], "one If, Loop or Scan"),
     "autograd-functions": "calls the function once",
     "flatten-of-chosen-rows": _SIZES,
-    "windows-for-each-channel": "the same convolution, and a Reshape of its window",
+    "computed-windows": "the same convolution, and a Reshape of its window",
     "groups-by-size": "the multiplications of eager, of windows that are copied",
     "transposed-groups-by-size": "the multiplications of eager, of windows that are copied",
     **dict.fromkeys(["assigned-parts", "falling-ranges"], _ONE_NODE),

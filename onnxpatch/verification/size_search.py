@@ -191,6 +191,7 @@ class _Sizes:
         n, hints = self.dim.size, self.oracle.mentioned
         # Divisors of the example may be strides, since the example is a multiple of them.
         steps = {1, 2, 4, 8, 16, 32, n, *hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
+        steps.add(2 * math.isqrt(n) + 1)  # 17 to 26: a class token and 5 x 5 patches in place of 4 x 4
         # The smallest first: the first size that eager accepts tells the stride that it wants.
         for step in sorted(steps)[:12]:
             # Three times the example before twice it: 8 rows are whole windows of 4, with no padding.
@@ -225,8 +226,9 @@ class _Sizes:
         near = [v for v in hints.native if n // 8 <= v <= 4 * n]
         compared = [v for v in hints.thresholds if v <= 4 * n + 8]
         past = (c + k for c in compared[:3] for k in (1, 0))
-        wanted = dict.fromkeys([*near[:2], n - self.step, *past, n // 2, 3, 2 * n, *near[2:4], n + 3 * self.step])
-        yield from filter(None, map(self._at, wanted))
+        wanted = [*near[:2], n - self.step, *past, n // 2, 3, 2 * n, *near[2:4], n + 3 * self.step]
+        smaller_square = n - 2 * math.isqrt(n) + 1
+        yield from filter(None, map(self._at, dict.fromkeys([*wanted, smaller_square])))
 
     @functools.cached_property
     def stuck(self) -> bool:

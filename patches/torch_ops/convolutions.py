@@ -8,18 +8,22 @@ product of matrices.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
+from onnxpatch.formulas import nodes
+from onnxpatch.formulas.nodes import Value, Writer
 from onnxpatch.formulas.symbolic import (
     decided_by_data,
     fixed_size,
+    operator_of,
     spread_by_sizes,
     static_number,
     symbolic,
@@ -81,21 +85,23 @@ def grouped_convolution(
     return _biased(made.reshape(input.shape[0], weight.shape[0], *sizes), bias)
 
 
-def _blurred(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Each channel by the same window, which is repeated for all of them: SSIM."""
-    channels = x.shape[1]
+def _blurred(x: Tensor) -> tuple[Tensor, ...]:
+    """Each channel by the same window, which is repeated for all of them (SSIM), and by one as long as a row (S4)."""
+    channels, wide = x.shape[1], x.shape[3]
     window = torch.tensor([[0.25, 0.5, 0.25]])
     x = functional.conv2d(x, (x[:1, :1, :2, :2] + 1).repeat(channels, 1, 1, 1), groups=channels)
     made = functional.conv2d(x, (window.t() @ window).expand(channels, 1, 3, 3), groups=channels)
-    return made, functional.conv1d(x[:, :, 0], window.expand(channels, 1, 3), padding=1, groups=channels)
+    decay = torch.exp(-torch.arange(wide) / 3).expand(channels, 1, wide)
+    long = functional.conv1d(functional.pad(x[:, :, 0], (wide, 0)), decay, x[0, :, 0, 0], 2, groups=channels)
+    return made, long, functional.conv1d(x[:, :, 0], window.expand(channels, 1, 3), padding=1, groups=channels)
 
 
 @op(
     "nn.functional.conv1d",
     "nn.functional.conv2d",
     "nn.functional.conv3d",
-    name="windows-for-each-channel",
-    why="ONNX export of convolution for kernel of unknown shape: it is made with a size, the number of channels",
+    name="computed-windows",
+    why="ONNX export of convolution for kernel of unknown shape: it is made with a size, as the number of channels",
     reason="kernel of unknown shape",
     link="https://github.com/Lightning-AI/torchmetrics/blob/master/src/torchmetrics/functional/image/ssim.py",
     exporters=("trace",),
@@ -103,13 +109,48 @@ def _blurred(x: Tensor) -> tuple[Tensor, Tensor]:
     sizes=((2, 6, 7), (3, 5, 9), (1, 4, 4)),
     case=_blurred,
 )
-def windows_of_known_shape(
-    original: Callable[..., Tensor], input: Tensor, weight: Tensor, *rest: Any, **named: Any
+def computed_windows(
+    original: Callable[..., Tensor],
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: Any = 1,
 ) -> Tensor:
-    """Says the shape of the windows in numbers, where no size in it is dynamic."""
-    shape: Any = weight.shape if traced_from_sizes(weight) or spread_by_sizes(weight) else ()
-    sizes: list[Any] = [static_number(size) for size in shape]
-    return NotImplemented if None in sizes or not sizes else original(input, weight.reshape(sizes), *rest, **named)
+    """Says the shape of the windows in numbers, or writes the node, which need not know it."""
+    sizes = _sizes_of_computed(weight)
+    rest = (bias, stride, padding, dilation, groups)
+    if not sizes or None not in sizes:
+        told = bool(sizes) and (traced_from_sizes(weight) or spread_by_sizes(weight))
+        return original(input, weight.reshape(sizes), *rest) if told else NotImplemented
+    numbers = [_each(one, weight.dim() - 2) for one in (stride, padding, dilation)]
+    if input.dim() != weight.dim() or not all(type(one) is int for one in itertools.chain(*numbers)):
+        return NotImplemented
+    return nodes.run(_convolution(original, numbers, rest), input, weight, *([] if bias is None else [bias]))
+
+
+def _sizes_of_computed(weight: Tensor) -> list[Any]:
+    """The sizes of windows, None for what no number tells; [] for those of a layer."""
+    made = operator_of(weight) and not isinstance(weight, torch.nn.Parameter)
+    return [static_number(size) for size in cast("Any", weight.shape)] if made else []
+
+
+def _convolution(original: Callable[..., Tensor], numbers: list[list[int]], rest: tuple[Any, ...]) -> nodes.Recipe:
+    """One node. numbers: stride, padding and dilation of each axis."""
+
+    def written(writer: Writer, x: Value, windows: Value, *more: Value) -> Value:
+        shape = [writer.shape(x)[0], writer.shape(windows)[0], *[None] * len(numbers[0])]
+        strides, pads, dilations = numbers
+        named: Any = {"strides": strides, "pads": pads * 2, "dilations": dilations, "group": int(rest[-1])}
+        return writer.node("Conv", x, windows, *more, shape=shape, **named)
+
+    return lambda x, windows, *more: original(x, windows, *(more or (None,)), *rest[1:]), written
+
+
+def _each(value: Any, axes: int) -> list[Any]:
+    return list(value) if isinstance(value, tuple | list) else [value] * axes
 
 
 def _enlarged(x: Tensor, style: Tensor) -> Tensor:
