@@ -36,6 +36,9 @@ class Encoder(nn.Module):
         return self.linear(x) * scale / len(x)
 
 
+GLOBAL = Encoder().eval()
+
+
 class Offloaded(nn.Module):
     """As accelerate leaves a module: weights on the meta device, and a forward that brings them in for each call."""
 
@@ -168,6 +171,7 @@ HELD: dict[str, Any] = {
     "method of a class": lambda: OfAClass.encode,
     "method": lambda: Encoder().eval().encode,
     "partial": lambda: functools.partial(Encoder().eval().encode, scale=3.0),
+    "named in a comprehension": lambda: lambda x: torch.stack([GLOBAL.encode(part) for part in (x, -x)]).sum(0),
     "DataParallel": lambda: nn.DataParallel(Encoder().eval()),
     "offloaded": lambda: Offloaded().eval(),
     "part in inference mode": lambda: Parts(Behind()).eval(),

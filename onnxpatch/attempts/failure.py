@@ -138,7 +138,8 @@ def _of_wrong(
     text = first.sentence() if first else str(error).splitlines()[0]
     # At the example the graph has the very branch that eager takes: what is wrong there is something else. A file that
     # no runtime loads may have a size of that branch, and nodes that take any.
-    elsewhere = first is not None and (first.kind != "example" or first.stage == "loading")
+    # One patch takes a loop's pieces at once, which may be wrong anywhere: then the loop is still to be tried.
+    elsewhere = first is not None and (first.kind != "example" or first.stage == "loading" or "pieces-at-once" in names)
     # Of `len(x)` no comparison is recorded, so loops and branches on sizes are looked for in the code.
     by_size = kinds.LOOPS | {kinds.BRANCH_SIZE}
     branch = elsewhere and not isinstance(model, torch.jit.ScriptModule) and _decides(reference, by_size)

@@ -27,7 +27,7 @@ from onnxpatch.control_flow import python_calls
 from onnxpatch.control_flow.capture import Capture, decide_entry, decide_sizes, static_value
 from onnxpatch.control_flow.indexing import takes, writable_args, written
 from onnxpatch.control_flow.path_explorer import PathExplorer
-from onnxpatch.control_flow.python_calls import BUILTINS
+from onnxpatch.control_flow.python_calls import BUILTINS, SPLITS
 from onnxpatch.control_flow.pytrees import tensors
 from onnxpatch.control_flow.recording import running
 from onnxpatch.control_flow.scalar_conversions import CONDITIONS, NUMBERS
@@ -187,6 +187,7 @@ _KNOWN: dict[Function, type] = {
 }  # fmt: skip
 _NUMBERS: dict[Function, Function] = {
     **BUILTINS,
+    **SPLITS,
     **NUMBERS,
     _HASH: _tensor_hash,
     **dict.fromkeys(_INDEXES.values(), _sym_index),

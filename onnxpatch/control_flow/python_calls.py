@@ -28,7 +28,7 @@ from onnxpatch.control_flow.capture import Capture, as_number, static_dim, stati
 from onnxpatch.control_flow.loops.rows import Rows
 from onnxpatch.control_flow.pytrees import has_graph_number, stacked_numbers, tensor_of
 from onnxpatch.control_flow.recording import running
-from onnxpatch.decisions.functions_run import subscripting
+from onnxpatch.decisions.functions_run import iterated, subscripting
 from onnxpatch.formulas.symbolic import one_step
 from onnxpatch.patching import rebinding
 from onnxpatch.patching.code_places import Place
@@ -126,6 +126,19 @@ def _zip(capture: Capture, function: Function, *values: object, **strict: object
     return Rows(capture, capture.execute(torch.arange, (count,), {"dtype": torch.int64}), beside=rows)
 
 
+def _split(
+    capture: Capture, function: Function, tensor: torch.Tensor, size: object, dim: int = 0, **named: object
+) -> object:
+    """The pieces of an axis, where their number depends on the input and a `for` takes them."""
+    axis = dim % max(tensor.dim(), 1)
+    if named or type(size) is not int or not tensor.dim() or static_dim(capture, tensor, axis) is not None:
+        return NotImplemented
+    if size < 1 or not iterated():
+        return NotImplemented
+    starts = capture.execute(torch.arange, (0, tensor.shape[axis], size), {"dtype": torch.int64})
+    return Rows(capture, starts, counts=True, cut=(tensor, size, axis))
+
+
 def _rows_in(capture: Capture, value: Any) -> torch.Tensor | None:
     """The tensor whose rows a value gives, where their number depends on the input; None for other values."""
     if isinstance(value, tuple | list) and value:
@@ -136,6 +149,8 @@ def _rows_in(capture: Capture, value: Any) -> torch.Tensor | None:
     dynamic = isinstance(value, torch.Tensor) and value.dim() and static_dim(capture, value, 0) is None
     return value if dynamic else None
 
+
+SPLITS: dict[Function, Function] = {torch.split: _split, torch.Tensor.split: _split}
 
 BUILTINS: dict[Function, Function] = {
     builtins.int: _int,

@@ -147,8 +147,14 @@ def _used(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     yield from ((name, cell.cell_contents) for name, cell in cells if cell != types.CellType())
     yield from (("model", one) for one in function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
-    names = (name for name in function.__code__.co_names if name in function.__globals__)
-    yield from ((name, function.__globals__[name]) for name in names)
+    known = function.__globals__
+    yield from ((name, known[name]) for name in _named(function.__code__) if name in known)
+
+
+def _named(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in (one for one in code.co_consts if isinstance(one, types.CodeType)):  # comprehensions, inner functions
+        yield from _named(inner)
 
 
 def _held(value: Any) -> Iterator[tuple[str, object]]:

@@ -227,8 +227,9 @@ class _Sizes:
         compared = [v for v in hints.thresholds if v <= 4 * n + 8]
         past = (c + k for c in compared[:3] for k in (1, 0))
         wanted = [*near[:2], n - self.step, *past, n // 2, 3, 2 * n, *near[2:4], n + 3 * self.step]
-        smaller_square = n - 2 * math.isqrt(n) + 1
-        yield from filter(None, map(self._at, dict.fromkeys([*wanted, smaller_square])))
+        root = math.isqrt(n)
+        wanted += [n - 2 * root + 1] if self.step == 2 * root + 1 else []
+        yield from filter(None, map(self._at, dict.fromkeys(wanted)))
 
     @functools.cached_property
     def stuck(self) -> bool:

@@ -14,7 +14,7 @@ from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas import layer_nodes
 from onnxpatch.formulas.calls import call_of, listed
 from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim
-from onnxpatch.formulas.symbolic import counted, function_name, static_number, symbolic
+from onnxpatch.formulas.symbolic import counted, example_of, function_name, static_number, symbolic
 from onnxpatch.patching.proof import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
 
 
@@ -79,6 +79,35 @@ def einsum_as_product(equation: str, *operands: object) -> Tensor:
         return NotImplemented
     made = layer_nodes.product_of_einsum(equation, *tensors)
     return NotImplemented if made is None else made
+
+
+@op(
+    "einsum",
+    "functional.einsum",
+    name="order-of-products",
+    why="Constraints violated: opt_einsum, where it is installed, orders three or more operands by their sizes",
+    reason="specialized|inferred a static shape",
+    link="https://docs.pytorch.org/docs/stable/backends.html#torch-backends-opt-einsum",
+    exporters=("dynamo",),
+    requires=("opt_einsum",),
+    case=lambda x, y: torch.einsum("...d,...nd,...n->...n", y, x, x[..., 0]),
+    tries=lambda b, n: (torch.randn(b, n, 4), torch.randn(b, 4)),
+    sizes=((2, 5), (3, 8), (1, 2)),
+    unchanged=lambda x, y: torch.einsum("bnd,bd->bn", x, y),
+)
+def order_of_products(original: Callable[..., Tensor], equation: str, *operands: object) -> Tensor:
+    """In the order for the example's sizes, two at a time."""
+    tensors = list(listed(operands))
+    shapes = [tuple(example_of(size) for size in one.shape) for one in tensors]
+    if len(tensors) < 3 or not isinstance(equation, str) or not torch.backends.opt_einsum.enabled:
+        return NotImplemented
+    if any(None in shape for shape in shapes):
+        with torch.backends.opt_einsum.flags(enabled=False):
+            return original(equation, *tensors)
+    planned = torch.backends.opt_einsum.get_opt_einsum().contract_path(equation, *shapes, shapes=True)[1]
+    for places, _, step, *_ in planned.contraction_list:
+        tensors.append(torch.einsum(step, *(tensors.pop(place) for place in places)))
+    return tensors[0]
 
 
 @op(

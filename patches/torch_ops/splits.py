@@ -120,6 +120,26 @@ def chunk(input: Tensor, chunks: object, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple(_part(input, size * at, size * (at + 1) if at < last else None, dim) for at in range(last + 1))
 
 
+@op(
+    "chunk",
+    "unsafe_chunk",
+    name="number-of-chunks",
+    why="Rows are lost: x.chunk(n) with n from a size cuts as many parts as n says, and the graph has the example's",
+    reason="shape",
+    link="https://github.com/dreamquark-ai/tabnet/blob/develop/pytorch_tabnet/tab_network.py",
+    exporters=("trace",),
+    tries=lambda batch, length: torch.randn(batch, length, 2),
+    sizes=((2, 6), (3, 9), (1, 5), (2, 17)),
+    case=lambda x: torch.cat([part.exp() for part in x.chunk((x.shape[1] + 7) // 8, 1)], 1),
+    unchanged=lambda x: torch.cat(x.chunk(2, 2), 1),
+)
+def number_of_chunks(
+    original: Callable[..., tuple[Tensor, ...]], input: Tensor, chunks: object, dim: int = 0
+) -> tuple[Tensor, ...]:
+    """As many parts as in the example, which together have every row."""
+    return original(input, example_of(chunks), dim) if isinstance(chunks, Tensor) else NotImplemented
+
+
 def _uneven_parts(x: Tensor) -> tuple[Tensor, ...]:
     """Three parts, of which the first are one longer where the length is no multiple of three."""
     return tuple(part.amax(1) for part in torch.tensor_split(x, 3, dim=1))

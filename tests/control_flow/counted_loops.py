@@ -93,3 +93,14 @@ class ranges_by_the_number(nn.Module):
     def forward(self, x):
         so_far = torch.stack([x[:, : i + 1].mean(1) for i in range(x.shape[1])], 1)
         return so_far, torch.stack([x[:, max(0, i - 2) : i + 1].amax(1) for i in range(x.shape[1])], 1)
+
+
+@right(up(2, 9, 4), up(3, 12, 4), up(1, 1, 4), dynamic=({0: "rows", 1: "steps"},))
+class pieces_of_a_split(nn.Module):
+    """Each piece by itself and after the one before; the last may be shorter."""
+
+    def forward(self, x):
+        state = torch.zeros(x.shape[0], 4)
+        for piece in x.split(4, dim=1):
+            state = torch.tanh(state + piece.softmax(1).amax(1))
+        return state, torch.stack([piece.mean(1) for piece in torch.split(x, 4, 1)], 1)

@@ -21,10 +21,11 @@ import linecache
 import sys
 from collections.abc import Iterator, Sequence
 from types import FrameType
+from typing import Any
 
 import torch
 
-from onnxpatch.control_flow.capture import Capture
+from onnxpatch.control_flow.capture import Capture, as_number
 from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.decisions.functions_run import instruction
 from onnxpatch.messages.user_code import user_frame
@@ -37,22 +38,33 @@ class Rows:
 
     start: what the numbers of `for i, row in enumerate(x, start)` begin at; None without numbers. first: the first
     number of a range that goes up by 1, where it is known. beside: of `zip`, the tensors whose rows come together; then
-    `rows` are their numbers.
+    `rows` are their numbers. cut: (tensor, size, axis) of the pieces of a split, which begin at `rows`.
     """
 
     def __init__(self, capture: Capture, rows: torch.Tensor, counts: bool = False, start: int | None = None,
-                 first: int | None = None, beside: Sequence[torch.Tensor] = ()) -> None:  # fmt: skip
+                 first: int | None = None, beside: Sequence[torch.Tensor] = (),
+                 cut: tuple[torch.Tensor, int, int] | None = None) -> None:  # fmt: skip
         self._capture, self._rows, self._counts, self._start, self._first = capture, rows, counts, start, first
-        self._beside = beside
+        self._beside, self._cut = beside, cut
 
     def __iter__(self) -> Iterator[object]:
         if self._beside:
             places = _few_rows(self._capture, self._rows, True, _Taker(), 0)
             return (tuple(one[place] for one in self._beside) for place in places)
+        if self._cut is not None:
+            return self._pieces(_few_rows(self._capture, self._rows, True, _Taker(), 0), *self._cut)
         if self._start is None:
             return _few_rows(self._capture, self._rows, self._counts, _Taker(), self._first)
         numbers = self._capture.execute(torch.arange, (self._rows.shape[0],), {"dtype": torch.int64})
         return self._numbered(_few_rows(self._capture, numbers, True, _Taker(), 0), self._start)
+
+    def _pieces(
+        self, starts: Iterator[torch.Tensor], tensor: torch.Tensor, size: int, axis: int
+    ) -> Iterator[torch.Tensor]:
+        for place in starts:
+            # As a number, so that the last piece may be shorter.
+            start: Any = as_number(self._capture, place)
+            yield tensor[(*[slice(None)] * axis, slice(start, start + size))]
 
     def _numbered(self, numbers: Iterator[torch.Tensor], start: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for number in numbers:

@@ -172,7 +172,8 @@ def _loop(over: ast.expr, sizes: set[str]) -> str | None:
         converted = any(isinstance(n, ast.Call) and _name_of(n.func) in _NUMBERS | _TO_PYTHON for n in ast.walk(over))
         return LOOP_TENSOR if converted else None
     # A name may be a tensor; `self.layers` or `zip(...)` is a Python list in nearly all models.
-    return LOOP_ROWS if isinstance(over, ast.Name) else None
+    pieces = isinstance(over, ast.Call) and _name_of(over.func) in ("split", "unbind")
+    return LOOP_ROWS if pieces or isinstance(over, ast.Name) else None
 
 
 def _call(node: ast.Call, sizes: set[str]) -> str | None:
