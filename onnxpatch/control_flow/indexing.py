@@ -119,13 +119,22 @@ def _with_windows_taken(capture: Capture, tensor: torch.Tensor, index: object) -
         if first is None or last is None or first[0] is not last[0] or first[1] != last[1] or first[2] >= last[2]:
             continue
         index_of_loop, factor, start = first
-        if factor * capture.counters[id(index_of_loop)] + start < 0:
+        if factor * capture.counters[id(index_of_loop)] + start < 0 or not _counts_by_one(capture, index_of_loop):
             continue
         places = capture.execute(torch.arange, (start, last[2]))
         shift = capture.execute(_T.mul, (index_of_loop, factor)) if factor != 1 else index_of_loop
         places = capture.execute(torch.add, (places, shift))
         tensor, parts[axis] = capture.execute(torch.index_select, (tensor, axis, places)), Whole
     return tensor, tuple(parts) if isinstance(index, tuple) else parts[0]
+
+
+def _counts_by_one(capture: Capture, index: torch.Tensor) -> bool:
+    """False for the index of `range(0, n, 4)`, by which the last of the ranges may be shorter."""
+    taken = capture.explorers[-1].recorder.maker(index)
+    numbers = taken.args[0] if taken is not None and taken.function is torch.select else None
+    made = capture.explorers[-1].recorder.maker(numbers) if isinstance(numbers, torch.Tensor) else None
+    step = made.args[2] if made is not None and made.function is torch.arange and len(made.args) > 2 else 1
+    return step in (1, -1)
 
 
 def _counted(capture: Capture, end: object) -> tuple[torch.Tensor, int, int] | None:

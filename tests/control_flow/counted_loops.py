@@ -103,4 +103,5 @@ class pieces_of_a_split(nn.Module):
         state = torch.zeros(x.shape[0], 4)
         for piece in x.split(4, dim=1):
             state = torch.tanh(state + piece.softmax(1).amax(1))
-        return state, torch.stack([piece.mean(1) for piece in torch.split(x, 4, 1)], 1)
+        pieces = torch.stack([piece.mean(1) for piece in torch.split(x, 4, 1)], 1)
+        return state, pieces, torch.stack([x[:, i : i + 5].sum(1) for i in range(0, x.shape[1], 5)])
