@@ -36,6 +36,7 @@ _LARGEST = 1 << 16
 _ROUNDED, _RESIZED = 1024, 512  # the largest sizes at which rounding is looked at
 _NEAR = 1e-6  # relative: what a graph may add before it rounds down
 _TRIES = 4  # sizes tried for one resized axis
+_TOKENS = 5  # at most, beside the patches of a square image
 
 
 class _Seen(NamedTuple):
@@ -191,7 +192,9 @@ class _Sizes:
         n, hints = self.dim.size, self.oracle.mentioned
         # Divisors of the example may be strides, since the example is a multiple of them.
         steps = {1, 2, 4, 8, 16, 32, n, *hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
-        steps.add(2 * math.isqrt(n) + 1)  # 17 to 26: a class token and 5 x 5 patches in place of 4 x 4
+        root = math.isqrt(n)
+        if 0 < n - root * root <= _TOKENS:  # 17 to 26: a class token and 5 x 5 patches in place of 4 x 4
+            steps.add(2 * root + 1)
         # The smallest first: the first size that eager accepts tells the stride that it wants.
         for step in sorted(steps)[:12]:
             # Three times the example before twice it: 8 rows are whole windows of 4, with no padding.
