@@ -35,11 +35,8 @@ class Attempt:
     @classmethod
     def asked(cls, request: ExportRequest) -> Attempt:
         """The attempt that the caller asked for."""
-        only = request.patching.get("only")
-        # `only=()` is how a caller asks for no patch at all.
-        plain = only is not None and not listed_selectors(only)
         branches, told = (bool(request.patching.get(name)) for name in ("branches", "as_in_eager"))
-        return cls(request.exporter, request.opset, branches, plain, as_in_eager=told)
+        return cls(request.exporter, request.opset, branches, request.plain, as_in_eager=told)
 
     def without(self, patches: Iterable[str]) -> Attempt:
         """The same attempt with more patches left out."""

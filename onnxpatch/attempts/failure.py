@@ -73,11 +73,11 @@ def failure_of(
     """The failure of an attempt. acted: the patches that acted. planned: all patches that may have raised the error."""
     names = tuple(dict.fromkeys(patch.name for patch in acted))
     if isinstance(error, VerificationError):
-        return replace(_of_wrong(attempt, error, names, model, reference, seconds), asks=_asks(reference))
+        return _of_wrong(attempt, error, names, model, reference, seconds)
     if isinstance(error.__cause__, TimeLimit):
         kind: Literal["cut", "late"] = "cut" if error.__cause__.processor else "late"
         return Failure(attempt, kind, str(error)[:_LONGEST], patches=names, seconds=seconds)
-    return replace(_of_refusal(attempt, error, names, planned, model, reference, seconds), asks=_asks(reference))
+    return _of_refusal(attempt, error, names, planned, model, reference, seconds)
 
 
 def _asks(reference: Reference | None) -> bool:
@@ -101,7 +101,7 @@ def _of_refusal(
     what = f"BranchError: {root.what}" if isinstance(root, BranchError) and root.what else ""
     failure = Failure(
         attempt, "refused", (what or reason(error.__cause__ or error))[:_LONGEST], _path(module),
-        _place(line or translated(error)), names, seconds=seconds,
+        _place(line or translated(error)), names, seconds=seconds, asks=_asks(reference),
     )  # fmt: skip
     if patch:
         return replace(failure, patches=tuple(dict.fromkeys((*names, patch))), at_fault=(patch,))
@@ -148,7 +148,7 @@ def _of_wrong(
     other = _nearest_wrong(report, reference) if branch and report is not None and reference is not None else ()
     return Failure(
         attempt, "wrong", text[:_LONGEST], "", source, names,
-        branch=branch, larger=larger, other=other, seconds=seconds,
+        branch=branch, larger=larger, other=other, seconds=seconds, asks=_asks(reference),
     )  # fmt: skip
 
 

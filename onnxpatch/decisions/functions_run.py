@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Literal
 
-from onnxpatch.messages.user_code import is_user_frame, user_frame
+from onnxpatch.messages.user_code import code_within, is_user_frame, user_frame
 
 Kind = Literal["plain", "tensor", "container", "module", "other"]
 Caller = tuple[int, int]  # the number of the calling function, or OUTSIDE; the offset of the call
@@ -104,11 +104,7 @@ class Function:
     @property
     def inner(self) -> Iterator[CodeType]:
         """The code of the lambdas, comprehensions and functions inside of it."""
-        waiting = [self.code]
-        while waiting:
-            found = [one for one in waiting.pop().co_consts if isinstance(one, CodeType)]
-            waiting += found
-            yield from found
+        yield from itertools.islice(code_within(self.code), 1, None)
 
 
 def is_conditional(one: dis.Instruction) -> bool:

@@ -122,8 +122,7 @@ def run_exporter(request: ExportRequest, path: Path) -> Exported:
         quiet = quiet_torch(asked=bool(request.options.get("verbose")))
         # Eager is compared without gradients. With them a model may take another `if`, and torch.export refuses a write
         # to a part of unknown size, which autograd takes twice.
-        plain = request.patching.get("only") == ()
-        gradients = torch.set_grad_enabled(plain and torch.is_grad_enabled())
+        gradients = torch.set_grad_enabled(request.plain and torch.is_grad_enabled())
         with one_export(), quiet, parts_in_modes(request.model), gradients:
             # onnxscript, which dynamo writes with, takes a second to load.
             if request.exporter == "dynamo":

@@ -18,6 +18,7 @@ from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
 from onnxpatch.inputs.given_model import ModelExample, declared_example
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.inputs.validate import check_opset, check_surroundings, refuse_no_module
+from onnxpatch.patching.when import listed_selectors
 from onnxpatch.settings import EXPORTERS, Exporter
 
 OPSET = 18
@@ -92,6 +93,12 @@ class ExportRequest:
     def dims(self) -> list[DynamicDim]:
         """The sizes that may change."""
         return dynamic_dims(self.inputs, self.specs)
+
+    @property
+    def plain(self) -> bool:
+        """Whether no patch may act: `only=()` is how a caller asks for that."""
+        only = self.patching.get("only")
+        return only is not None and not listed_selectors(only)
 
     def trace_names(self) -> list[str]:
         """The names of the TorchScript exporter's graph inputs: the user's, then the arguments' own."""

@@ -22,6 +22,7 @@ from torch import nn
 from onnxpatch._torch import pytree
 from onnxpatch.inputs.dynamic_shapes import ShapesSpec
 from onnxpatch.inputs.leaves import ExampleArgs, Kwargs, signature
+from onnxpatch.messages.user_code import names_within
 
 FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
@@ -147,14 +148,8 @@ def _used(function: types.FunctionType) -> Iterator[tuple[str, object]]:
     yield from ((name, cell.cell_contents) for name, cell in cells if cell != types.CellType())
     yield from (("model", one) for one in function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
-    known = function.__globals__
-    yield from ((name, known[name]) for name in _named(function.__code__) if name in known)
-
-
-def _named(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for inner in (one for one in code.co_consts if isinstance(one, types.CodeType)):  # comprehensions, inner functions
-        yield from _named(inner)
+    names = names_within(function.__code__)
+    yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
 
 
 def _held(value: Any) -> Iterator[tuple[str, object]]:

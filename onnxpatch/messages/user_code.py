@@ -23,7 +23,7 @@ import sysconfig
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 
 from onnxpatch.messages.text import one_line, relative, tell
 
@@ -66,6 +66,19 @@ def asking_frame(start: FrameType | None, *past: str) -> FrameType | None:
     while start is not None and (package_of(start) in _WRAPPERS or any(runs_in(start, one) for one in past)):
         start = start.f_back
     return start
+
+
+def code_within(code: CodeType) -> Iterator[CodeType]:
+    """A code object, then those of the lambdas, comprehensions and functions inside of it."""
+    found = [code]
+    for one in found:  # grows
+        yield one
+        found += [inner for inner in one.co_consts if isinstance(inner, CodeType)]
+
+
+def names_within(code: CodeType) -> Iterator[str]:
+    """The globals and attributes that a code object and those inside of it have by name."""
+    return (name for one in code_within(code) for name in one.co_names)
 
 
 def said_by(error: BaseException) -> str:

@@ -25,6 +25,8 @@ from typing import Any
 
 import torch
 
+from onnxpatch.messages.user_code import names_within
+
 Place = tuple[Any, str]  # (module or class, name in it)
 Places = dict[int, list[Place]]  # by the id of the function
 # Libraries that hold no function but their own and each other's, or call none on behalf of a model: four fifths of the
@@ -119,7 +121,7 @@ def code_modules(model: torch.nn.Module, classes: Iterable[type]) -> list[Module
     homes = [sys.modules[function.__module__] for function in functions]
     found = {module.__name__: module for module in (*defining_modules(classes), *homes)}
     # Those of a lambda, too, which no name of its module stands for.
-    called = frozenset(name for function in functions for name in _names_in_code(function.__code__))
+    called = frozenset(name for function in functions for name in names_within(function.__code__))
     found |= {home.__name__: home for home in _by_way_of(enclosed, list(defining_modules(classes)), called)}
     newest = dict(found)
     for _ in range(2):
@@ -205,13 +207,8 @@ def _names_in(module: ModuleType, size: int) -> frozenset[str]:
 
     size: how many names the module has, which changes where more is defined in it.
     """
-    names: set[str] = set()
-    waiting = [code for value in list(vars(module).values()) for code in _codes(value, module.__name__)]
-    while waiting:
-        code = waiting.pop()
-        names.update(code.co_names)
-        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
-    return frozenset(names)
+    codes = (code for value in list(vars(module).values()) for code in _codes(value, module.__name__))
+    return frozenset(name for code in codes for name in names_within(code))
 
 
 def mention(library: str, functions: Iterable[Any], modules: Sequence[ModuleType]) -> bool:
@@ -283,7 +280,7 @@ def _named(classes: Iterable[type]) -> dict[str, str]:
     # The list grows while it is gone through: what a function calls comes behind it.
     for function, owner in waiting:
         home = library_of(function.__module__ or "")
-        for name in _names_in_code(function.__code__):
+        for name in names_within(function.__code__):
             found.setdefault(name, owner)
             called = inspect.unwrap(one) if callable(one := function.__globals__.get(name)) else None
             if not isinstance(called, FunctionType) or called in seen or len(seen) > _MOST:
@@ -305,10 +302,3 @@ def _methods(cls: type) -> Iterator[FunctionType]:
             function = inspect.unwrap(getattr(value, "__func__", value)) if callable(value) else None
             if isinstance(function, FunctionType) and name not in ("__init__", "extra_repr", "__repr__"):
                 yield function
-
-
-def _names_in_code(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):  # a comprehension or an inner function
-            yield from _names_in_code(constant)

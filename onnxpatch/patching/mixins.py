@@ -190,9 +190,9 @@ def replace_in_place(module: torch.nn.Module, patch: Patch, log: UndoLog) -> Non
 
 def _tensors_of(state: dict[str, Any]) -> dict[str, Any]:
     """A model's state, for the trace exporter without what is no tensor, as from get_extra_state: it detaches all."""
-    others = [name for name, held in state.items() if not isinstance(held, torch.Tensor)]
-    for name in others if torch.onnx.is_in_onnx_export() else ():
-        del state[name]
+    if torch.onnx.is_in_onnx_export():
+        for name in [name for name, held in state.items() if not isinstance(held, torch.Tensor)]:
+            del state[name]
     return state
 
 

@@ -192,9 +192,8 @@ class _Sizes:
         n, hints = self.dim.size, self.oracle.mentioned
         # Divisors of the example may be strides, since the example is a multiple of them.
         steps = {1, 2, 4, 8, 16, 32, n, *hints.steps, *(d for d in range(3, min(n, 65)) if n % d == 0)}
-        root = math.isqrt(n)
-        if 0 < n - root * root <= _TOKENS:  # 17 to 26: a class token and 5 x 5 patches in place of 4 x 4
-            steps.add(2 * root + 1)
+        if 0 < n - math.isqrt(n) ** 2 <= _TOKENS:  # 17 to 26: a class token and 5 x 5 patches in place of 4 x 4
+            steps.add(self._to_square)
         # The smallest first: the first size that eager accepts tells the stride that it wants.
         for step in sorted(steps)[:12]:
             # Three times the example before twice it: 8 rows are whole windows of 4, with no padding.
@@ -230,8 +229,7 @@ class _Sizes:
         compared = [v for v in hints.thresholds if v <= 4 * n + 8]
         past = (c + k for c in compared[:3] for k in (1, 0))
         wanted = [*near[:2], n - self.step, *past, n // 2, 3, 2 * n, *near[2:4], n + 3 * self.step]
-        root = math.isqrt(n)
-        wanted += [n - 2 * root + 1] if self.step == 2 * root + 1 else []
+        wanted += [n - self.step + 2] if self.step == self._to_square else []  # the square before
         yield from filter(None, map(self._at, dict.fromkeys(wanted)))
 
     @functools.cached_property
@@ -241,6 +239,11 @@ class _Sizes:
         if any(probe.sizes[self.dim.name] != 1 for probe in accepted):
             return False
         return not self.one or self.dim.name in self.oracle.refused_alone
+
+    @property
+    def _to_square(self) -> int:
+        """How far the next square is behind the one that the size goes beyond."""
+        return 2 * math.isqrt(self.dim.size) + 1
 
     def _at(self, size: int, must: bool = False) -> Probe | None:
         return self.oracle.at({self.dim.name: size}, must=must) if size > 0 and size != self.dim.size else None

@@ -29,6 +29,7 @@ from onnxpatch.formulas.symbolic import (
     symbolic,
     traced_from_sizes,
 )
+from onnxpatch.formulas.windows import on_each_axis
 
 _row = functools.partial(
     op,
@@ -125,7 +126,7 @@ def computed_windows(
     if not sizes or None not in sizes:
         told = bool(sizes) and (traced_from_sizes(weight) or spread_by_sizes(weight))
         return original(input, weight.reshape(sizes), *rest) if told else NotImplemented
-    numbers = [_each(one, weight.dim() - 2) for one in (stride, padding, dilation)]
+    numbers = [on_each_axis(one, weight.dim() - 2) for one in (stride, padding, dilation)]
     if input.dim() != weight.dim() or not all(type(one) is int for one in itertools.chain(*numbers)):
         return NotImplemented
     return nodes.run(_convolution(original, numbers, rest), input, weight, *([] if bias is None else [bias]))
@@ -133,7 +134,7 @@ def computed_windows(
 
 def _sizes_of_computed(weight: Tensor) -> list[Any]:
     """The sizes of windows, None for what no number tells; [] for those of a layer."""
-    made = operator_of(weight) and not isinstance(weight, torch.nn.Parameter)
+    made = not isinstance(weight, torch.nn.Parameter) and operator_of(weight)
     return [static_number(size) for size in cast("Any", weight.shape)] if made else []
 
 
@@ -147,10 +148,6 @@ def _convolution(original: Callable[..., Tensor], numbers: list[list[int]], rest
         return writer.node("Conv", x, windows, *more, shape=shape, **named)
 
     return lambda x, windows, *more: original(x, windows, *(more or (None,)), *rest[1:]), written
-
-
-def _each(value: Any, axes: int) -> list[Any]:
-    return list(value) if isinstance(value, tuple | list) else [value] * axes
 
 
 def _enlarged(x: Tensor, style: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The file computes what eager does without gradients; and a state that no exporter reads stays out of its way."""
+"""The file computes what eager does without gradients; what a state has beside tensors is no hindrance."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Middle(nn.Module):
 
 
 class Extra(nn.Linear):
-    """Has no tensor in its state, but for an export alone: a state that is loaded is what it was."""
+    """Has a dict in its state, which the trace exporter cannot detach. Outside of the export it stays there."""
 
     def __init__(self) -> None:
         super().__init__(4, 4)

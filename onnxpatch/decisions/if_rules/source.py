@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, TypeAlias, TypeVar
 
+from onnxpatch.messages.user_code import code_within
+
 T = TypeVar("T")
 Lines: TypeAlias = "ast.expr | Sequence[ast.stmt]"
 """A test, or the body of an `if`."""
@@ -97,10 +99,7 @@ def tree_of(code: CodeType) -> ast.AST | None:
 
 def _block(code: CodeType, lines: list[str]) -> list[str]:
     """The lines of a function, of which the first are given; inspect.getblock takes twice as long as the parser."""
-    inner = [code]
-    for one in inner:  # grows
-        inner += [held for held in one.co_consts if isinstance(held, CodeType)]
-    last = max(line or 0 for one in inner for _, _, line in one.co_lines()) - code.co_firstlineno
+    last = max(line or 0 for one in code_within(code) for _, _, line in one.co_lines()) - code.co_firstlineno
     indent = len(lines[0]) - len(lines[0].lstrip())
     for at in range(last + 1, len(lines)) if last and code.co_name.isidentifier() else ():
         if (text := lines[at].strip()) and len(lines[at]) - len(lines[at].lstrip()) <= indent:
