@@ -117,7 +117,7 @@ def roll(x: Tensor, shifts: Any, dims: object = None) -> object:
     """Without axes, all elements in one row are rolled. The exporter has the form with axes."""
     if dims is not None and dims != ():
         return NotImplemented
-    return x.flatten().roll(shifts if isinstance(shifts, int) else shifts[0], 0).reshape(x.shape)
+    return x.flatten().roll(shifts[0] if isinstance(shifts, tuple | list) else shifts, 0).reshape(x.shape)
 
 
 def _composed(x: Tensor) -> tuple[Tensor, ...]:

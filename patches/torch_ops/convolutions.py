@@ -55,7 +55,9 @@ def _modulated(x: Tensor, style: Tensor) -> tuple[Tensor, Tensor]:
     return made.reshape(batch, 5, *made.shape[2:]), line.reshape(batch, 5, -1)
 
 
-@_row("nn.functional.conv1d", "nn.functional.conv2d", name="groups-by-size", case=_modulated)
+@_row(
+    "nn.functional.conv1d", "nn.functional.conv2d", name="groups-by-size", case=_modulated, beside=("computed-windows",)
+)
 def grouped_convolution(
     input: Tensor,
     weight: Tensor,
@@ -127,9 +129,10 @@ def computed_windows(
         told = bool(sizes) and (traced_from_sizes(weight) or spread_by_sizes(weight))
         return original(input, weight.reshape(sizes), *rest) if told else NotImplemented
     numbers = [on_each_axis(one, weight.dim() - 2) for one in (stride, padding, dilation)]
-    if input.dim() != weight.dim() or not all(type(one) is int for one in itertools.chain(*numbers)):
+    by_size = symbolic(groups) and static_number(groups) is None  # as many as the batch has rows: groups-by-size
+    if by_size or input.dim() != weight.dim() or not all(type(one) is int for one in itertools.chain(*numbers)):
         return NotImplemented
-    return nodes.run(_convolution(original, numbers, rest), input, weight, *([] if bias is None else [bias]))
+    return nodes.run(_convolution(numbers, groups), input, weight, *([] if bias is None else [bias]))
 
 
 def _sizes_of_computed(weight: Tensor) -> list[Any]:
@@ -138,16 +141,21 @@ def _sizes_of_computed(weight: Tensor) -> list[Any]:
     return [static_number(size) for size in cast("Any", weight.shape)] if made else []
 
 
-def _convolution(original: Callable[..., Tensor], numbers: list[list[int]], rest: tuple[Any, ...]) -> nodes.Recipe:
+def _convolution(numbers: list[list[int]], groups: Any) -> nodes.Recipe:
     """One node. numbers: stride, padding and dilation of each axis."""
+    number, none = int(groups), [0] * len(numbers[0])
 
     def written(writer: Writer, x: Value, windows: Value, *more: Value) -> Value:
         shape = [writer.shape(x)[0], writer.shape(windows)[0], *[None] * len(numbers[0])]
         strides, pads, dilations = numbers
-        named: Any = {"strides": strides, "pads": pads * 2, "dilations": dilations, "group": int(rest[-1])}
+        named: Any = {"strides": strides, "pads": pads * 2, "dilations": dilations, "group": number}
         return writer.node("Conv", x, windows, *more, shape=shape, **named)
 
-    return lambda x, windows, *more: original(x, windows, *(more or (None,)), *rest[1:]), written
+    def computed(x: Tensor, windows: Tensor, bias: Tensor | None = None) -> Tensor:
+        # No function that a patch replaces: it would write its nodes as well.
+        return torch.ops.aten.convolution(x, windows, bias, *numbers, False, none, number)  # type: ignore[no-any-return]
+
+    return computed, written
 
 
 def _enlarged(x: Tensor, style: Tensor) -> Tensor:

@@ -239,6 +239,7 @@ def _each(value: Any) -> list[Any]:
     sizes=((2, 8, 6), (3, 5, 9), (1, 3, 4), (2, 12, 1)),
     calls=_by_sizes,
     case=_shifted,
+    beside=("composites",),
     unchanged=lambda x: x.roll((1, -1), (1, 2)),
 )
 def roll_by_sizes(original: Callable[..., Tensor], input: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
