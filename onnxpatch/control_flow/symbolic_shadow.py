@@ -99,7 +99,8 @@ class SymbolicShadow:
         if name in ARITHMETIC and all(self._is_number(leaf) for leaf in tensors((call.args, call.kwargs))):
             return ARITHMETIC[name](*map_leaves(call.args, self._number_of), **map_leaves(call.kwargs, self._number_of))
         args, kwargs = map_leaves(call.args, self._shadow_of), map_leaves(call.kwargs, self._shadow_of)
-        with self._world.running():
+        # opt_einsum, where it is installed, asks sizes as numbers for the order of an einsum's products.
+        with self._world.running(), torch.backends.opt_einsum.flags(enabled=False):
             return call.function(*args, **kwargs)
 
     def _shadow_of(self, leaf: Leaf) -> Shadow:

@@ -31,7 +31,7 @@ from onnxpatch.messages.text import one_line, relative, tell
 _WRAPPERS = frozenset({"contextlib", "functools", "warnings"})
 _OURS = frozenset({"onnxpatch", "pytest_onnxpatch"})
 _IN_A_SCRIPT = "The following operation failed in the TorchScript interpreter."
-_TOOLS = frozenset({"torch", "sympy", "onnxscript", "onnx_ir", "onnx"}) | _OURS | _WRAPPERS
+_TOOLS = frozenset({"torch", "sympy", "opt_einsum", "onnxscript", "onnx_ir", "onnx"}) | _OURS | _WRAPPERS
 
 
 def package_of(frame: FrameType) -> str:
