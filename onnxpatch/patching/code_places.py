@@ -32,8 +32,8 @@ Places = dict[int, list[Place]]  # by the id of the function
 # Libraries that hold no function but their own and each other's, or call none on behalf of a model: four fifths of the
 # modules of a process.
 CLOSED = frozenset({
-    *sys.stdlib_module_names, "torch", "numpy", "sympy", "opt_einsum", "mpmath", "networkx", "scipy", "PIL", "jinja2", "yaml",
-    "google", "huggingface_hub", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "onnxpatch",
+    *sys.stdlib_module_names, "torch", "numpy", "sympy", "opt_einsum", "mpmath", "networkx", "scipy", "PIL", "jinja2",
+    "yaml", "google", "huggingface_hub", "onnx", "onnx_ir", "onnxscript", "onnxruntime", "onnxpatch",
 }) - {"__main__"}  # fmt: skip
 _AT_ONCE = 32
 _MOST_KEPT = 16

@@ -198,6 +198,33 @@ _BY_NAME: Mapping[str, Callable[..., Any]] = {
 _FORMS = {getattr(home, name): form for home in (torch, torch.Tensor) for name, form in _BY_NAME.items()}
 
 
+class _Rounded(TorchFunctionMode):
+    """A mode in which what products of matrices, softmax and sums give is moved by one rounding: other kernels add in
+    another order."""
+
+    def __init__(self, by: float, seed: int) -> None:
+        super().__init__()
+        self.by, self.seed = by, seed
+
+    def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if getattr(func, "__name__", "") not in _ROUNDS or not _is_float32(result):
+            return result
+        # Numbers of few digits are exact, such as a sum of whole numbers.
+        rounded = result.view(torch.int32) & 0xFF != 0
+        return torch.where(rounded, _nudged(result, self.by, self.seed), result)
+
+
+_ROUNDS = frozenset({
+    "matmul", "__matmul__", "bmm", "einsum", "linear", "conv1d", "conv2d", "cdist", "softmax", "log_softmax",
+    "layer_norm", "normalize", "norm", "exp", "sum", "mean",
+})  # fmt: skip
+
+
+def _is_float32(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
+
+
 class _NanLeftOut(TorchFunctionMode):
     """A mode in which the largest or the smallest is searched among the numbers that are not NaN."""
 
@@ -217,6 +244,7 @@ _ROUNDING = 1e-6
 _ROUNDED = "PyTorch's own output changes as much when its inputs change by one rounding"
 _DOUBLE = "PyTorch in float64 differs from float32 as much: float32 does not determine this answer"
 _WEIGHTS = "PyTorch's own output changes as much when its weights change by one rounding"
+_INSIDE = "PyTorch's own output changes as much when a sum, a product or a softmax in it changes by one rounding"
 _FAST = "PyTorch's output differs while gradients are recorded: its fast path for inference has its own NaN"
 _RESIZED = "PyTorch's output differs as much when rows and columns are exchanged before and after a resize"
 _NAN = "max, min, argmax, argmin or topk got a NaN that finite inputs made: runtimes leave it out, or find others"
@@ -336,6 +364,8 @@ def _other_answers(probe: Probe, eager: Eager) -> Iterator[tuple[str, Answer]]:
     # Where inputs are zero, or whole numbers, they cannot be moved, and the layers still round.
     for seed in (3, 4, 5):
         yield _WEIGHTS, with_moved_weights(eager, probe.values, functools.partial(_nudged, by=_ROUNDING, seed=seed))
+        with _Rounded(_ROUNDING, seed):
+            yield _INSIDE, eager.ask(probe.values)
 
 
 def _as_far(again: OutputParity, found: OutputParity) -> bool:

@@ -42,6 +42,21 @@ def test_float64_is_asked_before_the_verdict_wrong() -> None:
     assert wrong_by(nn.Linear(2, 2), torch.ones(2), lambda y: y * 1.02).status == "wrong"
 
 
+class Matched(nn.Module):
+    """The best match of each row, by a softmax of products."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.T).softmax(-1).argmax(-1)
+
+
+def test_roundings_inside_decide_the_best_of_nearly_equal_matches() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(16, 8)
+    told = wrong_by(Matched(), rows * 1e-3, lambda y: torch.cat([(y[:1] + 1) % 16, y[1:]]))
+    assert told.status == "unsteady" and "softmax" in told.error
+    assert wrong_by(Matched(), rows, lambda y: torch.cat([(y[:1] + 1) % 16, y[1:]])).status == "wrong"
+
+
 class Cancels(nn.Module):
     """A sum of large weights that nearly cancel, beside an input of zeros that no rounding moves."""
 
