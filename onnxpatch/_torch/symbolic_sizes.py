@@ -327,7 +327,7 @@ def sampled_sizes(sizes: Sequence[int | torch.SymInt | torch.Tensor]) -> list[tu
     """
     try:
         return list(_sampled([_expression(size) for size in sizes]))
-    except (AttributeError, TypeError, ValueError, RuntimeError):
+    except (AttributeError, TypeError, ValueError, RuntimeError, ZeroDivisionError):
         return None
 
 

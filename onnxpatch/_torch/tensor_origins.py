@@ -254,7 +254,8 @@ def empty_at_first(x: Tensor) -> bool:
         nodes = [one.node for one in shape if not isinstance(one, int) and one.node.expr.has(FloorDiv)]
         formulas = [(one.shape_env.replace(one.expr), one.shape_env.var_to_range) for one in nodes]
         return any(form.subs({s: max(1, ranges[s].lower) for s in form.free_symbols}) <= 0 for form, ranges in formulas)
-    except (ImportError, AttributeError, KeyError, TypeError):  # formulas have moved: it counts as filled
+    # Formulas have moved, or divide by zero at the least sizes, which the model then refuses: it counts as filled.
+    except (ImportError, AttributeError, KeyError, TypeError, ZeroDivisionError):
         return False
 
 

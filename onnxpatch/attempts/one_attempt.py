@@ -30,7 +30,7 @@ from onnxpatch.onnxfile.runtime_forms import (
     cast_what_is_refused,
     compute_in_float32,
     forget_merged_sizes,
-    write_flattened_sizes,
+    reshape_no_elements,
 )
 from onnxpatch.onnxfile.runtimes.interface import BFLOAT16, Provider
 from onnxpatch.patched import patched
@@ -120,7 +120,7 @@ def _proven(
         path = exported.path
         if not (
             forget_merged_sizes(path)
-            or write_flattened_sizes(path, refused[0])
+            or reshape_no_elements(path, refused[0])
             or _cast_around(exported, refused[0], started, shared)
         ):
             break

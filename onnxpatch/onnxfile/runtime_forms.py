@@ -9,6 +9,7 @@
     x[:, a:b] of int32     in int64      where a is int32 and b int64, since the ends of a Slice have one dtype
     layer_norm(x.half())   in float32    where its weights are in float32, as in torch.autocast
     x.flatten(-2)          with a number where the sizes behind are known: of no elements, -1 is no size in particular
+    reshape(y.shape)       with allowzero: in a Reshape, 0 is "the size that it had", and y may have no element
     rotary tables          expanded      RotaryEmbedding takes (batch, length, half), and onnxscript's rule gives it
                                          what the model has: (1, length, half)
 
@@ -165,14 +166,15 @@ def expand_rotary_tables(file: str | os.PathLike[str]) -> None:
             rewrite(graph, written)
 
 
-def write_flattened_sizes(file: str | os.PathLike[str], said: str) -> int:
-    """Write the size that `x.flatten(k)` makes as a number, where onnx infers the sizes from k on.
+def reshape_no_elements(file: str | os.PathLike[str], said: str) -> int:
+    """Write Reshapes so that they take a tensor without elements, as eager does.
 
-    Exporters write -1, and a runtime does not know which size that is in a tensor without elements; eager does.
+    x.flatten(k) has a number for the size that it makes, where onnx infers the sizes from k on: exporters write -1,
+    and no runtime knows which size that is. Where all sizes are read off tensors, 0 is a size, and not "as it was".
     said: the runtime's error, which names a Reshape. Returns how many there are.
     """
     import numpy as np
-    from onnx import numpy_helper
+    from onnx import helper, numpy_helper
 
     if "reshape" not in said.lower():
         return 0
@@ -187,7 +189,24 @@ def write_flattened_sizes(file: str | os.PathLike[str], said: str) -> int:
                 target.input[1] = f"{target.output[0]}_size"
                 proto.graph.initializer.append(numpy_helper.from_array(np.array([size]), target.input[1]))
                 count += 1
+            elif target is not None and _read_off(made, node.input[1]):
+                kept = [one for one in node.attribute if one.name != "allowzero"]
+                count += all(one.i == 0 for one in node.attribute)
+                del node.attribute[:]
+                node.attribute.extend([*kept, helper.make_attribute("allowzero", 1)])
     return count
+
+
+def _read_off(made: UseDef, name: str) -> bool:
+    """Whether sizes are those of tensors, moved at most, and numbers above 0."""
+    fixed = made.numbers(name)
+    if fixed is not None or made.maker(name, "Shape"):
+        return min(fixed or [1]) > 0
+    parts = made.maker(name, "Concat")
+    if parts is not None:
+        return all(_read_off(made, one) for one in parts.input)
+    moved = made.maker(name, "Slice") or made.maker(name, "Gather") or made.maker(name, "Unsqueeze")
+    return moved is not None and _read_off(made, moved.input[0])
 
 
 def _flattened(made: UseDef, known: UseDef, x: str, target: Sequence[str]) -> int | None:

@@ -189,7 +189,8 @@ def _way(report: Outcome) -> list[str]:
     if len(report.attempts) < 2 or not report.call or report.call.endswith("(model, ...)"):
         return []  # a bare call makes the same attempts again
     made = next((number for number, one in enumerate(report.attempts, 1) if one.delivered), len(report.attempts))
-    return [f"attempt {made} of {len(report.attempts)} worked; next time: {report.call}"]
+    # The first is what was asked for: others were tried, and are no better.
+    return [f"attempt {made} of {len(report.attempts)} worked; next time: {report.call}"] if made > 1 else []
 
 
 def _fitting(title: str, parts: Sequence[str]) -> list[str]:

@@ -212,7 +212,8 @@ class _Rounded(TorchFunctionMode):
             return result
         # Numbers of few digits are exact, such as a sum of whole numbers.
         rounded = result.view(torch.int32) & 0xFF != 0
-        return torch.where(rounded, _nudged(result, self.by, self.seed), result)
+        moved: Any = _nudged(result, self.by, self.seed)
+        return torch.where(rounded, moved, result)
 
 
 _ROUNDS = frozenset({

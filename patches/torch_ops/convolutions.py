@@ -153,7 +153,7 @@ def _convolution(numbers: list[list[int]], groups: Any) -> nodes.Recipe:
 
     def computed(x: Tensor, windows: Tensor, bias: Tensor | None = None) -> Tensor:
         # No function that a patch replaces: it would write its nodes as well.
-        return torch.ops.aten.convolution(x, windows, bias, *numbers, False, none, number)  # type: ignore[no-any-return]
+        return torch.ops.aten.convolution(x, windows, bias, *numbers, False, none, number)
 
     return computed, written
 

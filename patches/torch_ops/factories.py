@@ -353,6 +353,25 @@ op(
 )
 
 
+def _of_sizes(x: Tensor, *given: Any) -> Tensor:
+    # A list or another tensor is what the new tensor holds, and stays with torch.
+    sizes = given[0] if len(given) == 1 and isinstance(given[0], torch.Size) else given
+    return x.new_zeros(sizes) if any(symbolic(one) for one in sizes) else NotImplemented
+
+
+op(
+    "Tensor.new",
+    name="new-of-sizes",
+    why="x.new(height, width) of dynamic sizes keeps the traced ones",
+    reason="shape|broadcast",
+    exporters=("trace",),
+    tries=lambda b, n: torch.randn(b, n),
+    case=lambda x: (x.new(x.shape[0], x.shape[1] + 2).fill_(0.5), x + x.new(x.size()).zero_()),
+    unchanged=lambda x: x + x.new([1.0]),
+    to=_of_sizes,
+)
+
+
 @op(
     "combinations",
     why=missing("aten::combinations"),

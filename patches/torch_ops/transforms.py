@@ -124,16 +124,16 @@ def _products(x: Tensor) -> Any:
     return scanned(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x.cos(), x), 1, True, "generic")
 
 
-_OWN = ("cond", "while_loop", "scan", "associative_scan")
+_OWN = ("torch-cond", "torch-while-loop", "torch-scan", "torch-associative-scan")
 
 
 def _row(
-    name: str, exporters: Any = ("trace",), case: Any = _OwnLoops, **options: Any
+    own: str, name: str, exporters: Any = ("trace",), case: Any = _OwnLoops, **options: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    names = [f"torch._higher_order_ops.{name}", *([f"torch.{name}"] if hasattr(torch, name) else [])]
+    names = [f"torch._higher_order_ops.{own}", *([f"torch.{own}"] if hasattr(torch, own) else [])]
     return op(
         *names,
-        name=f"torch-{name.replace('_', '-')}",
+        name=name,
         why="Detected that you are using FX to torch.jit.trace a dynamo-optimized function",
         reason="dynamo-optimized|Concat|all values",
         link="https://pytorch.org/docs/stable/cond.html",
@@ -141,22 +141,22 @@ def _row(
         tries=lambda n: torch.randn(2, n, 4),
         sizes=(5, 9, 1),
         case=case,
-        beside=tuple(f"torch-{one.replace('_', '-')}" for one in _OWN if one != name),
+        beside=tuple(one for one in _OWN if one != name),
         **options,
     )
 
 
-_row("cond", to=cond)
+_row("cond", name="torch-cond", to=cond)
 
 
-@_row("while_loop")
+@_row("while_loop", name="torch-while-loop")
 def torch_while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any) -> tuple[Any, ...]:
     """One Loop."""
     found = while_loop(cond_fn)(body_fn)(*carried_inputs)
     return (found,) if len(carried_inputs) == 1 else found
 
 
-@_row("scan")
+@_row("scan", name="torch-scan")
 def torch_scan(combine_fn: Callable[..., Any], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
     """One Scan over the first axis."""
     last, outs = scan(combine_fn)(init, in_nest(lambda x: _turned(x.movedim(dim, 0), reverse), xs))
@@ -167,7 +167,9 @@ def _turned(x: Tensor, reverse: bool) -> Tensor:
     return x.flip(0) if reverse else x
 
 
-@_row("associative_scan", exporters=("trace", "dynamo"), case=_products)  # dynamo unrolls it
+@_row(
+    "associative_scan", name="torch-associative-scan", exporters=("trace", "dynamo"), case=_products
+)  # dynamo unrolls it
 def torch_associative_scan(
     combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
 ) -> Any:
@@ -214,7 +216,7 @@ _weights = functools.partial(
 )
 
 
-@_weights("func.functional_call", beside=("cached-parametrizations",))
+@_weights("func.functional_call", name="functional-call", beside=("cached-parametrizations",))
 def functional_call(
     original: Callable[..., Any], module: Any, values: Any, args: Any = None, kwargs: Any = None, **options: Any
 ) -> Any:

@@ -199,3 +199,20 @@ def test_nothing_is_left_of_a_short_input(exporter):
     for size in ((2, 8, 6), (1, 3, 1), (3, 4, 1), (2, 2, 7), (1, 13, 5)):
         x = torch.randn(size)
         assert exporting.wrong(exporting.run(file, (x,)), list(model(x)), 1e-5) is None, size
+
+
+class Regions(torch.nn.Module):
+    """A slice whose length cannot be computed at the least sizes: they divide by zero."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        columns = x.shape[1] // 4
+        return rearrange(x[:, : x.shape[1] // columns * 2], "b (k c) -> b k c", c=2)
+
+
+def test_sizes_that_divide_by_zero_at_the_least_ones():
+    model = Regions()
+    with onnxpatch.patched(model, exporter="trace"):
+        file = exporting.export(model, (torch.randn(2, 9),), "trace", ({0: "batch", 1: "length"},))
+    for size in ((2, 9), (1, 4), (3, 18)):
+        x = torch.randn(size)
+        assert exporting.wrong(exporting.run(file, (x,)), [model(x)], 1e-5) is None, size

@@ -24,12 +24,7 @@ QUICK = {
     "vit": ("trace",),
     "simple_vit_1d": ("trace",),
 }
-# Refused (nested tensors), listed with the reason in benchmarks/results/coverage_vit_pytorch.md.
-REFUSED = {
-    "na_vit_nested": EXPORTERS,
-    "na_vit_nested_3d": EXPORTERS,
-}
-ALL = [(case, exporter) for case in CASES for exporter in EXPORTERS if exporter not in REFUSED.get(case, ())]
+ALL = [(case, exporter) for case in CASES for exporter in EXPORTERS]
 FAST = [(case, exporter) for case, exporters in QUICK.items() for exporter in exporters]
 
 
@@ -49,9 +44,3 @@ def test_right(case, exporter):
 def test_right_too(case, exporter):
     found = outcome(case, exporter)
     assert found.verdict == "right", found.reason
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("case", "exporter"), [(case, e) for case, exporters in REFUSED.items() for e in exporters])
-def test_no_wrong_file(case, exporter):
-    assert outcome(case, exporter, "export").verdict == "refused"
