@@ -93,16 +93,16 @@ def _positions(x: Tensor) -> Tensor:
     n = x.shape[1]
     fixed = torch.linspace(0.5, 2.5, 1)  # one step by a number: the exporter's is NaN as well
     middle = torch.zeros(1) if n == 1 else torch.linspace(-1, 1, n)
-    return (
-        x * middle[:, None] + torch.linspace(-1, 1, steps=n)[:, None] * torch.linspace(0.5, n - 0.5, n)[:, None] + fixed
-    )
+    counted = torch.linspace(0, 3, torch.ones_like(x[0, :, 0]).sum().long())
+    scaled = torch.linspace(-1, 1, steps=n)[:, None] * torch.linspace(0.5, n - 0.5, n)[:, None]
+    return x * middle[:, None] + scaled + counted[:, None] + fixed
 
 
 @op(
     "linspace",
     why="Received user-specified dim hint Dim.DYNAMIC, but tracing inferred a static shape: linspace pins its steps; "
     "the TorchScript exporter's linspace of one step is NaN",
-    reason="static shape|non-finite",
+    reason="static shape|non-finite|data-dependent",
     link="https://github.com/pytorch/pytorch/issues/127396",
     # The last one has a single step, for which the exporter divides by 0.
     tries=lambda b, n: torch.randn(b, n, 3),
@@ -115,7 +115,7 @@ def linspace(start: Any, end: Any, steps: Any, **kwargs: Any) -> Tensor:
 
     In `zeros(1) if n == 1 else linspace(-1, 1, n)`, no exporter asks again whether n is 1: both are in the graph.
     """
-    if not symbolic(steps):
+    if not symbolic(steps) and not isinstance(steps, Tensor):  # a tensor is a number that data decides
         return _spaced(start, end, steps, **kwargs) if steps == 1 else NotImplemented
     frame, spaced = calling_frame(1), _spaced(start, end, steps, **kwargs)
     alone = None if frame is None else where_one(frame, steps)
