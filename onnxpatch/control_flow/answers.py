@@ -28,7 +28,7 @@ from onnxpatch.control_flow.capture import Capture, decide_entry, decide_sizes, 
 from onnxpatch.control_flow.indexing import takes, writable_args, written
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.python_calls import BUILTINS, SPLITS
-from onnxpatch.control_flow.pytrees import tensors
+from onnxpatch.control_flow.pytrees import JOINS, StackedRounds, Unbound, tensors
 from onnxpatch.control_flow.recording import running
 from onnxpatch.control_flow.scalar_conversions import CONDITIONS, NUMBERS
 from onnxpatch.control_flow.tape import is_mutation
@@ -66,12 +66,21 @@ class _CaptureMode(TorchFunctionMode):
         if function in _OF_SIZES and not tensors((args, kwargs)):
             return function(*args, **kwargs)
         capture = self._capture
+        if args and isinstance(args[0], Unbound):
+            args = (_listed(capture, function, args[0]), *args[1:])
         args, kwargs = capture.with_updates((args, kwargs))
         if is_mutation(function, kwargs) and (explorer := capture.looping()) is not None:
             return updated(capture, explorer, function, args, kwargs)
         # What a stand-in computes belongs to the path: choosing a number by sizes is part of the graph.
         answer = ask(function, args, kwargs, capture.recorded) if function in QUESTIONS else NotImplemented
         return capture.execute(function, args, kwargs) if answer is NotImplemented else answer
+
+
+def _listed(capture: Capture, function: object, rows: Unbound) -> object:
+    """The rows of an axis for torch.stack, or for another function, which needs to know how many there are."""
+    if function in JOINS:
+        return StackedRounds([], rows.whole, [])
+    return capture.execute(torch.unbind, (rows.whole,))
 
 
 def updated(capture: Capture, explorer: PathExplorer, function: Function, args: Args, kwargs: Options) -> object:

@@ -3,7 +3,8 @@
     int(t)                     a SymInt under dynamo, t.to(torch.int64) under trace
     max(a, b)                  torch.maximum, or torch.sym_max for sizes
     isinstance(size, int)      True, as in eager
-    range(x.shape[0])          `loops.rows.Rows`, which becomes a loop of the graph; so do enumerate(x) and zip(x, y)
+    range(x.shape[0])          `loops.rows.Rows`, which becomes a loop of the graph; so do enumerate(x) and zip(x, y),
+                               and these and reversed(...) of a list that a loop has filled
     len(x)                     x.shape[0]
     torch.LongTensor([n, 2])   a stack of n and 2: a class and no function, it would take the value out of n
 
@@ -26,7 +27,7 @@ import torch
 
 from onnxpatch.control_flow.capture import Capture, as_number, static_dim, static_value
 from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.pytrees import has_graph_number, stacked_numbers, tensor_of
+from onnxpatch.control_flow.pytrees import Unbound, has_graph_number, stacked_numbers, tensor_of
 from onnxpatch.control_flow.recording import running
 from onnxpatch.decisions.functions_run import iterated, subscripting
 from onnxpatch.formulas.symbolic import one_step
@@ -36,7 +37,6 @@ from onnxpatch.patching.rebinding import passing_for
 
 Function = Callable[..., object]
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
-_UNBINDS = (torch.Tensor.unbind, torch.unbind)
 _MAX = builtins.max  # while torch.export runs a model, the name is one of torch's functions
 # torch.Tensor alone has the default dtype of the moment.
 _DTYPES: dict[str, torch.dtype | None] = {
@@ -68,6 +68,7 @@ def _float(capture: Capture, function: Function, value: object = 0.0) -> object:
 
 def _len(capture: Capture, function: Function, value: object) -> object:
     capture.check_len(value)
+    value = value.whole if isinstance(value, Unbound) else value
     return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else NotImplemented
 
 
@@ -126,6 +127,12 @@ def _zip(capture: Capture, function: Function, *values: object, **strict: object
     return Rows(capture, capture.execute(torch.arange, (count,), {"dtype": torch.int64}), beside=rows)
 
 
+def _reversed(capture: Capture, function: Function, values: object) -> object:
+    """The rows of a list from the last on. A tensor and a range turn themselves round."""
+    rows = _rows_in(capture, values) if isinstance(values, list | Unbound) else None
+    return NotImplemented if rows is None else reversed(Rows(capture, rows))
+
+
 def _split(
     capture: Capture, function: Function, tensor: torch.Tensor, size: object, dim: int = 0, **named: object
 ) -> object:
@@ -141,11 +148,11 @@ def _split(
 
 def _rows_in(capture: Capture, value: Any) -> torch.Tensor | None:
     """The tensor whose rows a value gives, where their number depends on the input; None for other values."""
-    if isinstance(value, tuple | list) and value:
-        calls: list[Any] = [call for call in capture.explorers[-1].recorder.calls if call.function in _UNBINDS]
-        # All of them: a part of the list has fewer.
-        made = next((c for c in calls if len(c.result) == len(value) and c.result[0] is value[0]), None)
-        value = None if made is None else capture.execute(torch.movedim, (*made.args, 0))
+    if isinstance(value, Unbound):
+        return value.whole
+    if isinstance(value, list):  # that a loop has filled
+        found = (loop.rows_of(value) for loop in capture.explorers[-1].path.loops)
+        return next((rows for rows in found if rows is not None), None)
     dynamic = isinstance(value, torch.Tensor) and value.dim() and static_dim(capture, value, 0) is None
     return value if dynamic else None
 
@@ -163,6 +170,7 @@ BUILTINS: dict[Function, Function] = {
     builtins.range: _range,
     builtins.enumerate: _enumerate,
     builtins.zip: _zip,
+    builtins.reversed: _reversed,
 }
 
 

@@ -15,8 +15,8 @@ A nest of numbers becomes one tensor, as torch.tensor makes it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import torch
 
@@ -34,9 +34,36 @@ Name: TypeAlias = "int | sympy.Symbol"
 NestT = TypeVar("NestT")
 
 
+class Unbound(tuple[torch.Tensor, ...]):
+    """What `x.unbind(1)` gives where the number of rows depends on the input: each is taken when it is asked for.
+
+    whole: the tensor, that axis first. take: what an index gives; rows: what a `for` iterates over. A tuple, so that
+    torch.stack takes it; the tensor in it is never seen.
+    """
+
+    whole: torch.Tensor
+    take: Callable[[object], object]
+    rows: Iterable[object]
+
+    @classmethod
+    def of(cls, whole: torch.Tensor, take: Callable[[object], object], rows: Iterable[object]) -> Unbound:
+        """The rows of `whole`."""
+        made = cls((whole,))
+        made.whole, made.take, made.rows = whole, take, rows
+        return made
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.take(index)
+
+    def __iter__(self) -> Any:
+        return iter(self.rows)
+
+
 def leaves(value: object) -> Iterator[Leaf]:
     """Tensors and symbolic numbers in a nest, depth first."""
-    if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
+    if isinstance(value, Unbound):
+        yield value.whole
+    elif isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
         yield value
     elif isinstance(value, tuple | list | set | frozenset):
         for inner in value:
@@ -96,21 +123,22 @@ def map_leaves(value: NestT, change: Callable[[Leaf], object]) -> NestT:
 def _rebuilt(value: object, change: Callable[[Leaf], object]) -> object:
     if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
         return change(value)
-    if isinstance(value, torch.Size):  # a Size accepts ints only, and `change` may put tensors in
-        return tuple(_rebuilt(inner, change) for inner in value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        # A named tuple is made of its fields one by one, a tuple of a list.
-        make_named: Callable[..., object] = type(value)
-        return make_named(*(_rebuilt(inner, change) for inner in value))
-    if isinstance(value, tuple | list):
-        make: Callable[[list[object]], object] = type(value)
-        return make([_rebuilt(inner, change) for inner in value])
+    if isinstance(value, tuple | list) and not isinstance(value, Unbound):
+        return _made_like(value, [_rebuilt(inner, change) for inner in value])
     if isinstance(value, dict):
         return {key: _rebuilt(inner, change) for key, inner in value.items()}
     if isinstance(value, slice):
         return slice(*(_rebuilt(inner, change) for inner in (value.start, value.stop, value.step)))
     # A set has no leaves here: torch takes none as an argument, and what is rebuilt are arguments and results of calls.
     return value
+
+
+def _made_like(value: object, parts: list[object]) -> object:
+    if isinstance(value, torch.Size):  # a Size accepts ints only, and a change may put tensors in
+        return tuple(parts)
+    make: Callable[..., object] = type(value)
+    # A named tuple is made of its fields one by one, a tuple of a list.
+    return make(*parts) if isinstance(value, tuple) and hasattr(value, "_fields") else make(parts)
 
 
 def has_graph_number(data: object) -> bool:
@@ -147,6 +175,9 @@ def full_scalar(number: object, dtype: torch.dtype | None) -> torch.Tensor:
     """A number, plain or symbolic, as a 0-d tensor. dtype: None for the default of its type."""
     # torch.tensor would take the example's value out of a symbolic number.
     return torch.full((), cast(float, number), dtype=dtype)
+
+
+JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 
 
 class StackedRounds(list[object]):

@@ -8,6 +8,7 @@ substitute. Bools become decisions, numbers stay tensors, and what can only be a
     self.layers[int(t)]    Tensor.__index__     a decision for each entry of the list
     for row in x:          Tensor.unbind        all rows if their number is static, else a loop (`loops/rows.py`)
     for t in x.unbind(1):  Tensor.unbind        the same, of another axis
+    rows = x.unbind(1)     Tensor.unbind        `pytrees.Unbound`, where their number is dynamic
     math.sqrt(t)           Tensor.__float__     refused, unless the value is the same for all inputs
 
 `CONDITIONS` and `NUMBERS` map each torch function to its substitute, which is called with the capture, the function
@@ -35,7 +36,7 @@ from onnxpatch.control_flow.capture import (
 )
 from onnxpatch.control_flow.indexing import indexed
 from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.pytrees import has_graph_number, stacked_numbers
+from onnxpatch.control_flow.pytrees import Unbound, has_graph_number, stacked_numbers
 from onnxpatch.decisions.ask import here
 from onnxpatch.decisions.functions_run import in_error_text, iterated, subscripting, unpacking
 from onnxpatch.messages.user_code import asking_frame, package_of
@@ -126,10 +127,21 @@ def _tolist(capture: Capture, function: Function, tensor: torch.Tensor) -> objec
 
 def _unbind(capture: Capture, function: Function, tensor: torch.Tensor, dim: int = 0) -> object:
     if not _called_by_iter():
-        if not iterated() or static_dim(capture, tensor, dim) is not None:
+        if unpacking() or static_dim(capture, tensor, dim) is not None:
             return capture.execute(function, (tensor, dim))
-        return Rows(capture, capture.execute(torch.movedim, (tensor, dim, 0)))
+        whole = capture.execute(torch.movedim, (tensor, dim, 0))
+        return Rows(capture, whole) if iterated() else _unbound(capture, whole)
     return _all_rows(capture, tensor) if _rows_are_static(capture, tensor) else Rows(capture, tensor)
+
+
+def _unbound(capture: Capture, whole: torch.Tensor) -> Unbound:
+    def take(index: object) -> object:
+        if index == slice(None, None, -1):
+            return _unbound(capture, capture.execute(torch.flip, (whole, (0,))))
+        taken = indexed(capture, _T.__getitem__, whole, index)
+        return _unbound(capture, cast(torch.Tensor, taken)) if isinstance(index, slice) else taken
+
+    return Unbound.of(whole, take, Rows(capture, whole))
 
 
 def _called_by_iter() -> bool:

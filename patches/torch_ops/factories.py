@@ -93,7 +93,8 @@ def _positions(x: Tensor) -> Tensor:
     n = x.shape[1]
     fixed = torch.linspace(0.5, 2.5, 1)  # one step by a number: the exporter's is NaN as well
     middle = torch.zeros(1) if n == 1 else torch.linspace(-1, 1, n)
-    counted = torch.linspace(0, 3, torch.ones_like(x[0, :, 0]).sum().long())
+    count: Any = torch.ones_like(x[0, :, 0]).sum().long()
+    counted = torch.linspace(0, 3, count)
     scaled = torch.linspace(-1, 1, steps=n)[:, None] * torch.linspace(0.5, n - 0.5, n)[:, None]
     return x * middle[:, None] + scaled + counted[:, None] + fixed
 

@@ -94,6 +94,33 @@ def rows_side_by_side(self: Looping, x: Tensor) -> Tensor:
 
 
 @right
+def rows_by_index(self: Looping, x: Tensor) -> Tensor:
+    # As PyTorch's own example of an LSTM takes its inputs.
+    rows, total, outs = x.unbind(), torch.zeros(4), []
+    for i in range(len(rows)):
+        total = total * 0.5 + rows[i]
+        outs += [total]
+    return torch.stack(outs) + torch.stack(rows[::-1]) * rows[0] - rows[-1]
+
+
+@right
+def a_list_that_a_loop_has_filled(self: Looping, x: Tensor) -> Tensor:
+    total, outs, best = torch.zeros(4), [], []
+    for row in x:
+        total = total * 0.5 + row
+        outs.append(total)
+    later = torch.ones(4)
+    for out in reversed(outs):
+        later = later * 0.5 - out.tanh()
+        best.insert(0, later)
+    both = torch.zeros(4)
+    for one, other in zip(best, outs, strict=True):
+        both = both * 0.5 + one * other
+    numbered = torch.stack([one * number for number, one in enumerate(outs)])
+    return torch.stack(best, 1).mT + both + numbered
+
+
+@right
 def backwards(self: Looping, x: Tensor) -> Tensor:
     total, outs = torch.zeros(4), []
     for i in range(x.shape[0] - 1, -1, -1):

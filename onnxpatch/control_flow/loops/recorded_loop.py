@@ -23,7 +23,7 @@ import torch
 from onnxpatch._torch import exporting
 from onnxpatch.control_flow.loops import graph_loops
 from onnxpatch.control_flow.optional_outputs import Refusals
-from onnxpatch.control_flow.pytrees import Leaf, StackedRounds, map_leaves, tensors
+from onnxpatch.control_flow.pytrees import JOINS, Leaf, StackedRounds, map_leaves, tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall
 from onnxpatch.decisions.ask import Site, here
@@ -38,7 +38,6 @@ ROW: Place = (-1, 0)
 ValueT = TypeVar("ValueT")
 ArgsT = TypeVar("ArgsT")
 KwargsT = TypeVar("KwargsT")
-_JOINS = (torch.stack, torch.cat, torch.concat, torch.concatenate)
 
 
 class RecordedLoop:
@@ -81,7 +80,7 @@ class RecordedLoop:
         """The arguments of a call after the loop, with its results in place of the rounds' tensors."""
         if not any(id(tensor) in self.places for tensor in tensors((args, kwargs))):
             return args, kwargs
-        if function in _JOINS and isinstance(args, tuple) and isinstance(args[0], list | tuple):
+        if function in JOINS and isinstance(args, tuple) and isinstance(args[0], list | tuple):
             dim = kwargs.get("dim", args[1] if len(args) > 1 else 0) if isinstance(kwargs, dict) else 0
             within = dim if function is not torch.stack and exporting() == "trace" else None
             return cast(ArgsT, (self._joined(args[0], within), *args[1:])), kwargs
@@ -113,22 +112,35 @@ class RecordedLoop:
 
         dim: of a `cat` that the loop can do itself, so that the last round's may be shorter: they are one tensor.
         """
-        found = [self.places.get(id(part)) for part in parts]
-        inside = [index for index, place in enumerate(found) if place is not None]
+        inside = [index for index, part in enumerate(parts) if id(part) in self.places]
         first, rounds = inside[0], len(self.rounds)
-        places = {place[1] for place in found if place is not None}
-        order = [place[0] for place in found if place is not None]
-        turned = order[::-1] == list(range(rounds))
-        together = inside == list(range(first, first + rounds))
-        in_order = turned or order == list(range(rounds))
-        if not in_order or not together or len(places) != 1 or self.rows is None:
+        whole = self._of_every_round(parts[first : first + rounds]) if len(inside) == rounds else None
+        if whole is None:
             return [self.final(part) for part in parts]
+        place, turned = whole
         # What is not a tensor here is torch's own error, and stays in.
         before, after = (cast("list[torch.Tensor]", list(side)) for side in (parts[:first], parts[first + rounds :]))
-        if dim is not None and places != {ROW} and not turned:
-            return [*before, self._write(places.pop(), dim)[-1], *after]
-        stacked = self._stacked(places.pop())
+        if dim is not None and place != ROW and not turned:
+            return [*before, self._write(place, dim)[-1], *after]
+        stacked = self._stacked(place)
         return StackedRounds(before, self.capture.execute(torch.flip, (stacked, (0,))) if turned else stacked, after)
+
+    def _of_every_round(self, parts: Sequence[object]) -> tuple[Place, bool] | None:
+        """(where, whether from the last to the first) of one tensor of every round; None for other parts."""
+        found = [self.places.get(id(part)) for part in parts]
+        order, places = [one[0] for one in found if one], {one[1] for one in found if one}
+        rounds = list(range(len(self.rounds)))
+        if None in found or len(places) != 1 or order not in (rounds, rounds[::-1]) or self.rows is None:
+            return None
+        return places.pop(), order != rounds
+
+    def rows_of(self, parts: Sequence[object]) -> torch.Tensor | None:
+        """[n, ...]: the tensor whose rows a list has that this loop has filled; None for another list."""
+        if not self.done or self.rounds_in(parts) < 2 or not all(isinstance(part, torch.Tensor) for part in parts):
+            return None
+        joined = self._joined(parts, None)
+        whole = isinstance(joined, StackedRounds)
+        return self.capture.execute(torch.stack, (joined,)) if whole else None
 
     def _stacked(self, place: Place) -> torch.Tensor:
         """[rounds, ...]: what every round made at a place."""

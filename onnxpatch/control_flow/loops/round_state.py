@@ -30,6 +30,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from onnxpatch.control_flow.pytrees import Unbound
 from onnxpatch.messages.user_code import is_user_frame, runs_in
 
 Parts: TypeAlias = Iterable[tuple[object, object]]
@@ -80,6 +81,8 @@ def roots(frame: FrameType | None, model: torch.nn.Module) -> Iterator[tuple[str
 
 def members_of(value: object) -> Parts | None:
     """The parts that a value is made of; None for a value that is compared by its class alone."""
+    if isinstance(value, Unbound):
+        return [("whole", value.whole)]
     if isinstance(value, list | tuple | collections.deque):
         return enumerate(value)
     if isinstance(value, Mapping):
