@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from onnxpatch import Proof, Settings, When, exporting, op, patch, running_model
 from onnxpatch.formulas.layer_nodes import State, keep_lengths, lengths_of, run_layers, writable
-from onnxpatch.formulas.symbolic import same_size, symbolic, whole_of
+from onnxpatch.formulas.symbolic import as_tensor, same_size, symbolic, whole_of
 
 
 class _Steps(torch.nn.Module):
@@ -330,16 +330,22 @@ def _filled(padded: Tensor, lengths: Tensor, batch_first: bool, value: float) ->
     return torch.where(inside, padded, value)
 
 
+def _two_sequences(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Of sizes, and of as many rows as data decides, none maybe."""
+    chosen = torch.nn.utils.rnn.pad_sequence([x[x[:, 0] > 0], y])
+    return torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0), chosen
+
+
 @op(
     "nn.utils.rnn.pad_sequence",
-    why="Exporting the operator 'aten::pad_sequence' to ONNX opset version 18 is not supported",
-    reason="aten::pad_sequence",
+    why="Exporting the operator 'aten::pad_sequence' to ONNX opset version 18 is not supported; Could not guard on "
+    "data-dependent expression: torch.export asks which is the longest",
+    reason="aten::pad_sequence|data-dependent|static shape",
     link="https://github.com/pytorch/pytorch/issues/98549",
-    exporters=("trace",),
     # The longer one is once the first, once the second.
     tries=lambda b, n: (torch.randn(b, 3), torch.randn(n, 3)),
-    sizes=((5, 2), (4, 9)),
-    case=lambda x, y: torch.nn.utils.rnn.pad_sequence([x, y], batch_first=True, padding_value=-1.0),
+    sizes=((5, 2), (4, 9), (1, 1)),
+    case=_two_sequences,
 )
 def padded(
     original: Callable[..., Tensor],
@@ -348,17 +354,16 @@ def padded(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:
-    """Gathers each sequence by a clamped index, and puts the padding beyond its end."""
-    lengths = [torch.ones_like(torch.arange(each.shape[0])).sum() for each in sequences]
-    longest: Any = torch.stack(lengths).amax()
+    """Gathers each sequence with a row of padding behind it, which stands for all that is beyond its end."""
+    if exporting() == "dynamo" and not any(symbolic(each.shape[0]) for each in sequences):
+        return NotImplemented
+    lengths = [as_tensor(each.shape[0], torch.int64, each.device) for each in sequences]
+    longest: Any = torch.stack(lengths).amax(0)
     ticks = torch.arange(longest, device=sequences[0].device)
     rows = []
     for each, length in zip(sequences, lengths, strict=True):
         # Padded on the left, a sequence starts where as many places are left as it has entries.
-        place = ticks if padding_side == "right" else ticks - (ticks.shape[0] - length)
-        there = (place >= 0) & (place < length)
-        # The index is clamped, since Gather refuses one outside; what it reads there is replaced by the padding.
-        row = each.index_select(0, place.clamp(min=0).minimum(length - 1))
-        there = there.view([-1] + [1] * (each.dim() - 1))
-        rows.append(torch.where(there, row, torch.full_like(row, padding_value)))
+        place = ticks if padding_side == "right" else ticks - (longest - length)
+        longer = torch.cat((each, each.new_full((1, *each.shape[1:]), padding_value)))
+        rows.append(longer.index_select(0, torch.where((place >= 0) & (place < length), place, length)))
     return torch.stack(rows, 0 if batch_first else 1)
