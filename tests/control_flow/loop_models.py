@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -91,6 +92,13 @@ def rows_side_by_side(self: Looping, x: Tensor) -> Tensor:
         total = total * 0.5 + row * other - more
         outs.append(total)
     return torch.stack(outs)
+
+
+@right
+def rounds_by_a_logarithm(self: Looping, x: Tensor) -> Tensor:
+    for number in range(int(2 * math.log(x.shape[0] + 1))):
+        x = torch.tanh(x + x.roll(1, 1)) * number
+    return x
 
 
 @right
