@@ -35,8 +35,12 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-in_nest = pytree.tree_map  # (function, nest of lists, tuples and dicts, more of the kind)
 _MISSING = object()
+
+
+def in_nest(function: Callable[..., object], nest: Any, *more: Any) -> Any:
+    """A nest of lists, tuples and dicts with `function` applied to each leaf, and to those of `more` beside it."""
+    return pytree.tree_map(function, nest, *more)  # asked when it is called: torch may move it
 
 
 def listed(given: Sequence[Any]) -> Sequence[Any]:
