@@ -12,7 +12,7 @@ import pytest
 
 from onnxpatch.limits import TimeLimit, limited
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 pytestmark = [
     pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="Windows has no alarm signal"),
     pytest.mark.exports,
