@@ -337,7 +337,16 @@ NOT_MEASURED = {
     **dict.fromkeys(["frequencies", "quotients-of-whole-numbers"], _EACH),
     **dict.fromkeys(["nanmedian", "nanquantile", "mode"], "one sort, as in eager, and a few passes"),
     **dict.fromkeys(
-        ["unsafe-chunk", "new-empty-strided", "new-of-sizes", "grid-of-one-axis", "fill", "H", "index-of-one-number"],
+        [
+            "unsafe-chunk",
+            "new-empty-strided",
+            "new-of-sizes",
+            "number-shifted-by-tensors",
+            "grid-of-one-axis",
+            "fill",
+            "H",
+            "index-of-one-number",
+        ],
         _ONE_NODE,
     ),
     **dict.fromkeys(

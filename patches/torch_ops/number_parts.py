@@ -123,7 +123,7 @@ def _shifts(b: int, n: int) -> tuple[Tensor, Tensor]:
 @op("bitwise_right_shift", "Tensor.__rshift__", "bitwise_left_shift", "Tensor.__lshift__",
     why="negative whole numbers shifted to the right are 0; bytes shifted by int16 stay bytes",
     reason="whole numbers or flags differ|division by zero", exporters=("trace",), tries=_shifts,
-    case=lambda x, y: (x >> y, x >> 1, torch.bitwise_right_shift(-9, y), x.byte() << y.abs().short()))  # fmt: skip
+    case=lambda x, y: (x >> y, x >> 1, x << y.abs(), torch.bitwise_right_shift(-9, y), x.byte() << y.short()))  # fmt: skip
 def shifted(original: Callable[..., Tensor], input: Tensor | int, other: Tensor | int) -> Tensor:
     """-1 - x of a negative one has the other bits: its shift is the exporter's own."""
     dtype = torch.result_type(input, other)
@@ -131,13 +131,28 @@ def shifted(original: Callable[..., Tensor], input: Tensor | int, other: Tensor 
         return NotImplemented
     x, by = torch.as_tensor(input), torch.as_tensor(other)
     x, by = (one if one.dtype == dtype else one.to(dtype) for one in (x, by))
+    last, outside = torch.iinfo(dtype).bits - 1, None
+    if not isinstance(other, int) or not 0 <= other <= last:
+        # By more bits than there are, or by a negative number of them, nothing is left but the sign.
+        wide = by.to(torch.int64)  # no runtime compares or chooses int16
+        outside = (wide < 0) | (wide > last)
+        by = torch.where(outside, torch.full_like(wide, last), wide).to(dtype)
     if dtype == torch.uint8 or "left" in original.__name__ or "lshift" in original.__name__:
-        return NotImplemented if x is input else original(x, by)
-    bits = torch.iinfo(dtype).bits - 1
-    # By more bits than there are, or by a negative number of them, nothing is left but the sign.
-    by = torch.where((by < 0) | (by > bits), torch.full_like(by, bits), by)
+        if outside is None:
+            return NotImplemented if x is input else original(x, by)
+        return torch.where(outside, 0, original(x, by).to(torch.int64)).to(dtype)
     found = original(torch.where(x < 0, -1 - x, x), by)
     return torch.where(x < 0, -1 - found, found)
+
+
+@op("Tensor.__rrshift__", "Tensor.__rlshift__", name="number-shifted-by-tensors",
+    why="-9 >> x is 0: negative whole numbers shifted to the right",
+    reason="flags differ|division by zero", exporters=("trace",), tries=_shifts, beside=("bitwise-right-shift",),
+    case=lambda x, y: (-9 >> y, 9 << y))  # fmt: skip
+def number_shifted(original: Callable[..., Tensor], by: Tensor, number: int) -> Tensor:
+    """By torch's functions, which are patched."""
+    shift = torch.bitwise_right_shift if "rrshift" in original.__name__ else torch.bitwise_left_shift
+    return shift(number, by)
 
 
 @op("Tensor.__rshift__", "Tensor.__lshift__", name="shifts-by-tensors",
