@@ -123,7 +123,7 @@ def _shifts(b: int, n: int) -> tuple[Tensor, Tensor]:
 @op("bitwise_right_shift", "Tensor.__rshift__", "bitwise_left_shift", "Tensor.__lshift__",
     why="negative whole numbers shifted to the right are 0; bytes shifted by int16 stay bytes",
     reason="whole numbers or flags differ|division by zero", exporters=("trace",), tries=_shifts,
-    case=lambda x, y: (x >> y, x >> 1, x << y.abs(), torch.bitwise_right_shift(-9, y), x.byte() << y.short()))  # fmt: skip
+    case=lambda x, y: (x >> y, x >> 1, x << y, torch.bitwise_right_shift(-9, y), x.byte() << y.short()))  # fmt: skip
 def shifted(original: Callable[..., Tensor], input: Tensor | int, other: Tensor | int) -> Tensor:
     """-1 - x of a negative one has the other bits: its shift is the exporter's own."""
     dtype = torch.result_type(input, other)
