@@ -189,11 +189,10 @@ def reshape_no_elements(file: str | os.PathLike[str], said: str) -> int:
                 target.input[1] = f"{target.output[0]}_size"
                 proto.graph.initializer.append(numpy_helper.from_array(np.array([size]), target.input[1]))
                 count += 1
-            elif target is not None and _read_off(made, node.input[1]):
-                kept = [one for one in node.attribute if one.name != "allowzero"]
-                count += all(one.i == 0 for one in node.attribute)
-                del node.attribute[:]
-                node.attribute.extend([*kept, helper.make_attribute("allowzero", 1)])
+            elif target is not None and not any(one.i for one in node.attribute) and _read_off(made, node.input[1]):
+                del node.attribute[:]  # allowzero is the only one that there is
+                node.attribute.append(helper.make_attribute("allowzero", 1))
+                count += 1
     return count
 
 

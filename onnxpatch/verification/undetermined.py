@@ -208,7 +208,8 @@ class _Rounded(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if getattr(func, "__name__", "") not in _ROUNDS or not _is_float32(result):
+        rounds = getattr(func, "__name__", "") in _ROUNDS and isinstance(result, torch.Tensor)
+        if not rounds or result.dtype != torch.float32:
             return result
         # Numbers of few digits are exact, such as a sum of whole numbers.
         rounded = result.view(torch.int32) & 0xFF != 0
@@ -220,10 +221,6 @@ _ROUNDS = frozenset({
     "matmul", "__matmul__", "bmm", "einsum", "linear", "conv1d", "conv2d", "cdist", "softmax", "log_softmax",
     "layer_norm", "normalize", "norm", "exp", "sum", "mean",
 })  # fmt: skip
-
-
-def _is_float32(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.dtype == torch.float32
 
 
 class _NanLeftOut(TorchFunctionMode):

@@ -151,8 +151,12 @@ def shifted(original: Callable[..., Tensor], input: Tensor | int, other: Tensor 
     case=lambda x, y: (-9 >> y, 9 << y))  # fmt: skip
 def number_shifted(original: Callable[..., Tensor], by: Tensor, number: int) -> Tensor:
     """By torch's functions, which are patched."""
-    shift = torch.bitwise_right_shift if "rrshift" in original.__name__ else torch.bitwise_left_shift
-    return shift(number, by)
+    return _torchs_own(original)(number, by)
+
+
+def _torchs_own(operator: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function of torch for an operator of Python, such as `__rlshift__`."""
+    return torch.bitwise_right_shift if "rshift" in operator.__name__ else torch.bitwise_left_shift
 
 
 @op("Tensor.__rshift__", "Tensor.__lshift__", name="shifts-by-tensors",
@@ -161,9 +165,8 @@ def number_shifted(original: Callable[..., Tensor], by: Tensor, number: int) -> 
     case=lambda x, y: (x >> y, x << y, y[..., None] >> torch.arange(3), (y.to(torch.uint8) << 6) | 1))  # fmt: skip
 def shifts(original: Callable[..., Tensor], input: Tensor, other: Any) -> Tensor:
     """By torch's functions; bytes as whole numbers, since the exporter's own become signed."""
-    shift = torch.bitwise_right_shift if "rshift" in original.__name__ else torch.bitwise_left_shift
     wide = input.to(torch.int64) if input.dtype == torch.uint8 else input
-    return shift(wide, other).to(torch.result_type(input, other))
+    return _torchs_own(original)(wide, other).to(torch.result_type(input, other))
 
 
 # ------------------------------------------------------------------ quotients, differences

@@ -146,6 +146,7 @@ def _row(
     )
 
 
+# Each name is written out: the shell's completion reads it off this file.
 _row("cond", name="torch-cond", to=cond)
 
 

@@ -133,7 +133,9 @@ def scan_loop(
     if exporting() == "trace":
         return _traced_scan(body, carry, rows, dim, none and _may_be_none(rows[0]))
     count = len(carry) + len(rows)
-    torch._check(rows[0].shape[0] > 0)  # torch.scan asks it, which of a number that data decides has no answer
+    length: object = rows[0].shape[0]
+    if isinstance(length, torch.SymInt):
+        torch._check(length > 0)  # torch's scan asks it, which of a number that data decides has no answer
 
     def combine(*operands: torch.Tensor) -> list[torch.Tensor]:
         return body.repeat(operands[:count], operands[count:])

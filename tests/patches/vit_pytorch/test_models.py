@@ -28,9 +28,9 @@ ALL = [(case, exporter) for case in CASES for exporter in EXPORTERS]
 FAST = [(case, exporter) for case, exporters in QUICK.items() for exporter in exporters]
 
 
-def outcome(case: str, exporter: str, kit: str = "patched"):
+def outcome(case: str, exporter: str):
     torch.manual_seed(0)
-    return measure(CASES[case](), exporter, kit)
+    return measure(CASES[case](), exporter, "patched")
 
 
 @pytest.mark.parametrize(("case", "exporter"), FAST)
