@@ -26,6 +26,7 @@ from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch.control_flow import python_calls
 from onnxpatch.control_flow.capture import Capture, decide_entry, decide_sizes, static_value
 from onnxpatch.control_flow.indexing import takes, writable_args, written
+from onnxpatch.control_flow.loops.rows import FilledList
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.python_calls import BUILTINS, SPLITS
 from onnxpatch.control_flow.pytrees import JOINS, StackedRounds, Unbound, tensors
@@ -66,7 +67,7 @@ class _CaptureMode(TorchFunctionMode):
         if function in _OF_SIZES and not tensors((args, kwargs)):
             return function(*args, **kwargs)
         capture = self._capture
-        if args and isinstance(args[0], Unbound):
+        if args and isinstance(args[0], FilledList | Unbound):
             args = (_listed(capture, function, args[0]), *args[1:])
         args, kwargs = capture.with_updates((args, kwargs))
         if is_mutation(function, kwargs) and (explorer := capture.looping()) is not None:
@@ -76,8 +77,10 @@ class _CaptureMode(TorchFunctionMode):
         return capture.execute(function, args, kwargs) if answer is NotImplemented else answer
 
 
-def _listed(capture: Capture, function: object, rows: Unbound) -> object:
+def _listed(capture: Capture, function: object, rows: FilledList | Unbound) -> object:
     """The rows of an axis for torch.stack, or for another function, which needs to know how many there are."""
+    if isinstance(rows, FilledList):
+        return rows.entries()
     if function in JOINS:
         return StackedRounds([], rows.whole, [])
     return capture.execute(torch.unbind, (rows.whole,))

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from onnxpatch.control_flow.capture import Capture, as_number, static_dim, static_value
-from onnxpatch.control_flow.loops.rows import Rows
+from onnxpatch.control_flow.loops.rows import FilledList, Rows, rows_filled
 from onnxpatch.control_flow.pytrees import Unbound, has_graph_number, stacked_numbers, tensor_of
 from onnxpatch.control_flow.recording import running
 from onnxpatch.decisions.functions_run import iterated, subscripting
@@ -67,9 +67,9 @@ def _float(capture: Capture, function: Function, value: object = 0.0) -> object:
 
 
 def _len(capture: Capture, function: Function, value: object) -> object:
-    capture.check_len(value)
-    value = value.whole if isinstance(value, Unbound) else value
-    return value.shape[0] if isinstance(value, torch.Tensor) and value.dim() else NotImplemented
+    rows = _rows_in(capture, value) if isinstance(value, FilledList | Unbound) else value
+    capture.check_len(value if rows is None else rows)
+    return rows.shape[0] if isinstance(rows, torch.Tensor) and rows.dim() else NotImplemented
 
 
 def _round(capture: Capture, function: Function, value: object, digits: int | None = None) -> object:
@@ -150,9 +150,8 @@ def _rows_in(capture: Capture, value: Any) -> torch.Tensor | None:
     """The tensor whose rows a value gives, where their number depends on the input; None for other values."""
     if isinstance(value, Unbound):
         return value.whole
-    if isinstance(value, list):  # that a loop has filled
-        found = (loop.rows_of(value) for loop in capture.explorers[-1].path.loops)
-        return next((rows for rows in found if rows is not None), None)
+    if isinstance(value, list):
+        return rows_filled(capture, value)
     dynamic = isinstance(value, torch.Tensor) and value.dim() and static_dim(capture, value, 0) is None
     return value if dynamic else None
 

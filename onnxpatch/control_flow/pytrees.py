@@ -59,6 +59,11 @@ class Unbound(tuple[torch.Tensor, ...]):
         return iter(self.rows)
 
 
+def entries_of(value: Iterable[object]) -> Iterable[object]:
+    """Python's own entries of a container, also of a list that gives out others (`loops.rows.FilledList`)."""
+    return list.__iter__(value) if isinstance(value, list) else value
+
+
 def leaves(value: object) -> Iterator[Leaf]:
     """Tensors and symbolic numbers in a nest, depth first."""
     if isinstance(value, Unbound):
@@ -66,7 +71,7 @@ def leaves(value: object) -> Iterator[Leaf]:
     elif isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
         yield value
     elif isinstance(value, tuple | list | set | frozenset):
-        for inner in value:
+        for inner in entries_of(value):
             yield from leaves(inner)
     elif isinstance(value, dict):
         for inner in value.values():

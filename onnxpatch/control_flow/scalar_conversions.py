@@ -35,8 +35,8 @@ from onnxpatch.control_flow.capture import (
     static_size,
 )
 from onnxpatch.control_flow.indexing import indexed
-from onnxpatch.control_flow.loops.rows import Rows
-from onnxpatch.control_flow.pytrees import Unbound, has_graph_number, stacked_numbers
+from onnxpatch.control_flow.loops.rows import Rows, unbound
+from onnxpatch.control_flow.pytrees import has_graph_number, stacked_numbers
 from onnxpatch.decisions.ask import here
 from onnxpatch.decisions.functions_run import in_error_text, iterated, subscripting, unpacking
 from onnxpatch.messages.user_code import asking_frame, package_of
@@ -130,18 +130,8 @@ def _unbind(capture: Capture, function: Function, tensor: torch.Tensor, dim: int
         if unpacking() or static_dim(capture, tensor, dim) is not None:
             return capture.execute(function, (tensor, dim))
         whole = capture.execute(torch.movedim, (tensor, dim, 0))
-        return Rows(capture, whole) if iterated() else _unbound(capture, whole)
+        return Rows(capture, whole) if iterated() else unbound(capture, whole)
     return _all_rows(capture, tensor) if _rows_are_static(capture, tensor) else Rows(capture, tensor)
-
-
-def _unbound(capture: Capture, whole: torch.Tensor) -> Unbound:
-    def take(index: object) -> object:
-        if index == slice(None, None, -1):
-            return _unbound(capture, capture.execute(torch.flip, (whole, (0,))))
-        taken = indexed(capture, _T.__getitem__, whole, index)
-        return _unbound(capture, cast(torch.Tensor, taken)) if isinstance(index, slice) else taken
-
-    return Unbound.of(whole, take, Rows(capture, whole))
 
 
 def _called_by_iter() -> bool:

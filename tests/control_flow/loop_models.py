@@ -358,7 +358,7 @@ def last_five_of_a_deque(self: Looping, x: Tensor) -> Tensor:
     return torch.stack(list(recent)).sum(0)
 
 
-@refused("a slice takes a part of outs")
+@right
 def first_five_afterwards(self: Looping, x: Tensor) -> Tensor:
     outs = []
     for row in x:
@@ -366,12 +366,55 @@ def first_five_afterwards(self: Looping, x: Tensor) -> Tensor:
     return torch.stack(outs[:5])
 
 
-@refused("a result of a single round")
+@right
 def first_put_in_at_the_start(self: Looping, x: Tensor) -> Tensor:
     outs: list[Tensor] = []
     for row in x:
         outs.insert(0, row * 2)
     return outs[-1]
+
+
+@right
+def rows_of_a_filled_list(self: Looping, x: Tensor) -> Tensor:
+    outs = []
+    for row in x:
+        outs.append(row * self.decay)
+    total, sums = torch.zeros(4), []
+    for out in outs:
+        total = total * 0.5 + out
+        sums.append(total)
+    return torch.stack(sums)
+
+
+@right
+def a_filled_list_by_index(self: Looping, x: Tensor) -> Tensor:
+    outs, back, h = [], [], torch.zeros(4)
+    for row in x:
+        outs.append(row * self.decay)
+    for i in range(len(outs)):
+        h = h * 0.5 + outs[len(outs) - 1 - i]
+        back.append(h)
+    return torch.stack(back) + outs[0]
+
+
+@right
+def a_list_with_a_first_entry(self: Looping, x: Tensor) -> Tensor:
+    outs = [torch.zeros(4)]
+    for row in x:
+        outs.append(outs[-1] * 0.5 + row)
+    return torch.stack(outs[1:]) + outs[-1] + outs[0]
+
+
+@refused("a slice takes a part of outs")
+def those_behind_the_tenth(self: Looping, x: Tensor) -> Tensor:
+    outs: list[Tensor] = []
+    total = torch.zeros(4)
+    for row in x:
+        outs.append(row * 2)
+        if outs[10:]:
+            total = total + 1
+        total = total + row
+    return total
 
 
 @refused("waiting")

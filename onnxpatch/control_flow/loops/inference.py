@@ -12,7 +12,7 @@ The loop becomes a Scan (rows) or a Loop (`while`) where all of this is true; el
   round's own row, a result of this round, or a result of the round before;
 - each round starts from the same Python state (`round_state.py`), so that the next one would do the same again;
 - the code takes every row (`rows.py`): `zip` with a shorter list would end the loop early;
-- `len()` and slices are not taken of a list that grows (`round_state.py`);
+- inside it, `len()` and slices are not taken of a list that grows; after it, they are of all rows (`rows.py`);
 - no bool is decided inside but `if i == 0` of the round's number, what is carried keeps its dtype and, in a Scan, its
   shape, and updates in place are of tensors made in this forward (`answers.py`);
 - with four rounds in place of three, the code after the loop does the same.
@@ -57,6 +57,7 @@ class Loop(RecordedLoop):
     def __init__(self, capture: Recording, rows: torch.Tensor | None, first: int | None = None) -> None:
         super().__init__(capture, rows)
         self._first = first
+        self.grown: set[str] = set()  # the lists that grow, as `round_state.roots` names them
         self._round_start: int | None = None
         self._initial_numbers: dict[Place, float] = {}  # Python numbers that were there before the loop, as `total = 0`
         self._states = RoundStates(self.refusal)
@@ -90,7 +91,11 @@ class Loop(RecordedLoop):
         with self.capture.pause():
             model = self.capture.explorers[0].module
             grown = self._states.follow(frame, model, len(self.rounds), lambda tensor: self.places.get(id(tensor)))
-        if (name := sliced_list(frame, grown)) is not None:
+        self.grown.update(grown)
+        self._refuse_slices(frame, inside=True)
+
+    def _refuse_slices(self, frame: FrameType, inside: bool) -> None:
+        if (name := sliced_list(frame, self.grown, inside)) is not None:
             raise self.refusal(f"a slice takes a part of {name}, a list that grows with every round")
 
     def in_round(self, asked: TorchCall | None) -> bool | None:
@@ -111,6 +116,7 @@ class Loop(RecordedLoop):
     def finish(self) -> None:
         """Compare the rounds. Raises BranchError where they are not one body repeated, nor are all but the first."""
         self._states.last = None
+        self._refuse_slices(sys._getframe(1), inside=False)
         earlier = self.capture.refused
         try:
             self._compare_rounds()
@@ -259,29 +265,38 @@ def _equal(a: object, b: object) -> bool:
     return a is b or bool(a == b)
 
 
-def sliced_list(frame: FrameType | None, paths: Iterable[str]) -> str | None:
+def sliced_list(frame: FrameType | None, paths: Iterable[str], inside: bool = False) -> str | None:
     """The name of a list, out of `paths`, that a function on the stack slices; None where none does.
 
-    frame: the innermost frame. paths: names as Python writes them, such as "outs" or "model.cache".
+    frame: the innermost frame. paths: names as Python writes them, such as "outs" or "model.cache". inside: only in the
+    loops that run now.
     """
     # Without the depth on the stack or the file, which the source does not have.
     names = {path.rpartition(":")[2] for path in paths}
     while frame is not None and names:
-        if is_user_frame(frame) and (found := names & _sliced_names(frame.f_code)):
+        if is_user_frame(frame):
+            found = names & _sliced_names(frame.f_code, frame.f_lineno if inside else None)
             # The first by name, not any of a set: the message is the same in every process.
-            return min(found)
+            if found:
+                return min(found)
         frame = frame.f_back
     return None
 
 
 @functools.lru_cache(maxsize=1024)
-def _sliced_names(code: CodeType) -> frozenset[str]:
-    """The expressions that a function takes bounded slices of: `outs` of `outs[-5:]`."""
+def _sliced_names(code: CodeType, line: int | None) -> frozenset[str]:
+    """The expressions that a function, or its loops that have this line, takes bounded slices of: `outs` of
+    `outs[-5:]`."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+        tree: ast.AST = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, SyntaxError):  # typed in or generated: there is no source to read
         return frozenset()
-    parts = (node for node in ast.walk(tree) if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice))
+    within = [tree]
+    if line is not None:
+        at = line - code.co_firstlineno + 1
+        loops = (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))
+        within = [node for node in loops if node.lineno <= at <= (node.end_lineno or at)]
+    parts = (node for part in within for node in ast.walk(part) if isinstance(node, ast.Subscript))
     return frozenset(ast.unparse(part.value) for part in parts if _bounded(part.slice))
 
 

@@ -59,6 +59,7 @@ class RecordedLoop:
         self.done = False
         self._written: dict[tuple[Place | None, int | None], list[torch.Tensor]] = {}
         self._last_rows: dict[Place, torch.Tensor] = {}
+        self._rows_of: dict[tuple[int, ...], torch.Tensor | None] = {}  # by the ids of a list's entries
 
     def rounds_in(self, values: object) -> int:
         """From how many rounds a container has tensors."""
@@ -138,9 +139,12 @@ class RecordedLoop:
         """[n, ...]: the tensor whose rows a list has that this loop has filled; None for another list."""
         if not self.done or self.rounds_in(parts) < 2 or not all(isinstance(part, torch.Tensor) for part in parts):
             return None
-        joined = self._joined(parts, None)
-        whole = isinstance(joined, StackedRounds)
-        return self.capture.execute(torch.stack, (joined,)) if whole else None
+        key = tuple(map(id, parts))
+        if key not in self._rows_of:
+            joined = self._joined(parts, None)
+            whole = isinstance(joined, StackedRounds)
+            self._rows_of[key] = self.capture.execute(torch.stack, (joined,)) if whole else None
+        return self._rows_of[key]
 
     def _stacked(self, place: Place) -> torch.Tensor:
         """[rounds, ...]: what every round made at a place."""

@@ -30,7 +30,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from onnxpatch.control_flow.pytrees import Unbound
+from onnxpatch.control_flow.pytrees import Unbound, entries_of
 from onnxpatch.messages.user_code import is_user_frame, runs_in
 
 Parts: TypeAlias = Iterable[tuple[object, object]]
@@ -84,7 +84,7 @@ def members_of(value: object) -> Parts | None:
     if isinstance(value, Unbound):
         return [("whole", value.whole)]
     if isinstance(value, list | tuple | collections.deque):
-        return enumerate(value)
+        return enumerate(entries_of(value))
     if isinstance(value, Mapping):
         return enumerate(value.items())
     if isinstance(value, set | frozenset):

@@ -9,27 +9,43 @@ rows only if the code takes them all:
 
 Which of these runs is read off the byte code of the user's line: a `for` over rows has a GET_ITER there, `list(x)` is
 the same one call for every row.
+
+A list that the loop has filled has three entries then, and as many as the input has rows in eager. So a `FilledList`
+takes the place of the local variable's list when the loop ends:
+
+    for out in outs: ...           a loop of its own, over all rows of torch.stack(outs)
+    outs[i], outs[1:], outs[-1]    rows of torch.stack(outs); the last one is the loop's final state
+    len(outs)                      x.shape[0] (`python_calls.py`)
+
+Of a list that something else refers to as well, such as a module's attribute, one of two would miss what the code does
+to the other: it stays.
 """
 
 from __future__ import annotations
 
 import ast
+import ctypes
 import dis
 import inspect
 import itertools
 import linecache
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from onnxpatch.control_flow.capture import Capture, as_number
+from onnxpatch.control_flow.capture import Capture, as_number, current_capture
+from onnxpatch.control_flow.indexing import indexed
 from onnxpatch.control_flow.loops.inference import Loop
+from onnxpatch.control_flow.pytrees import Unbound, tensors
 from onnxpatch.decisions.functions_run import instruction
-from onnxpatch.messages.user_code import user_frame
+from onnxpatch.messages.user_code import is_user_frame, user_frame
 
+# A local variable, the state after the last round, the name `value`, the argument of getrefcount; before 3.13, also the
+# copy that f_locals is.
+_REFERENCES = 4 if sys.version_info >= (3, 13) else 5
 _STOPS_EARLY = "zip, map or another iterator takes its rows, and may stop before the last"
 
 
@@ -94,6 +110,7 @@ def _few_rows(
         loop.begin(row)
         yield row
         loop.end()
+    loop.grown -= _hold_filled(sys._getframe(1), loop.grown)
     explorer.path.close(loop)
 
 
@@ -142,3 +159,91 @@ def _takes_a_generator(frame: FrameType, at: int) -> bool:
     except (SyntaxError, ValueError):
         return False
     return isinstance(expression, ast.Call) and any(isinstance(arg, ast.GeneratorExp) for arg in expression.args)
+
+
+def unbound(capture: Capture, whole: torch.Tensor) -> Unbound:
+    """The rows of a tensor as a tuple of them."""
+
+    def take(index: object) -> object:
+        if index == slice(None, None, -1):
+            return unbound(capture, capture.execute(torch.flip, (whole, (0,))))
+        taken = indexed(capture, torch.Tensor.__getitem__, whole, index)
+        return unbound(capture, cast(torch.Tensor, taken)) if isinstance(index, slice) else taken
+
+    return Unbound.of(whole, take, Rows(capture, whole))
+
+
+class FilledList(list[torch.Tensor]):
+    """The list of a local variable, with the tensors of the rounds that were run."""
+
+    def entries(self) -> list[torch.Tensor]:
+        """Python's entries, those of the rounds that were run."""
+        return super().__getitem__(slice(None))
+
+    def whole(self) -> torch.Tensor | None:
+        """[n, ...]: its rows as the file has them; None where what was done to it since leaves no rows."""
+        capture = current_capture()
+        return None if capture is None or not capture.explorers else rows_filled(capture, self)
+
+    def __iter__(self) -> Iterator[Any]:
+        capture, whole = current_capture(), self.whole()
+        return super().__iter__() if capture is None or whole is None else iter(Rows(capture, whole))
+
+    def __getitem__(self, index: Any) -> Any:
+        capture = current_capture()
+        if capture is None or index in (slice(None), slice(None, None, -1)) or self._is_same(capture, index):
+            found = super().__getitem__(index)
+            return FilledList(found) if isinstance(index, slice) else found
+        whole = self.whole()
+        return super().__getitem__(index) if whole is None else unbound(capture, whole)[index]
+
+    def _is_same(self, capture: Capture, index: object) -> bool:
+        """Whether Python's entry at an index is the one of any number of rounds.
+
+        Counted from the start, it stands before the rounds' entries; from the end, behind them, or is the last one's.
+        """
+        if type(index) is not int or not -len(self) <= index < len(self):
+            return False
+        entries, at = self.entries(), index % len(self)
+        rounds = [self._round_of(capture, one) for one in entries]
+        beside = rounds[at + 1 :] if index < 0 else rounds[:at]
+        return set(beside) <= {None} and (rounds[at] is None or (index < 0 and rounds[at] == -1))
+
+    @staticmethod
+    def _round_of(capture: Capture, entry: torch.Tensor) -> int | None:
+        """Which round made an entry: 0 for the first, -1 for the last; None where none did."""
+        loops = (loop for loop in capture.explorers[-1].path.loops if id(entry) in loop.places)
+        found = next(((loop.places[id(entry)][0], len(loop.rounds)) for loop in loops), None)
+        return None if found is None else -1 if found[0] == found[1] - 1 else found[0]
+
+
+def rows_filled(capture: Capture, values: list[Any]) -> torch.Tensor | None:
+    """[n, ...]: the tensor whose rows a list has that a loop has filled; None for another list."""
+    entries = values.entries() if isinstance(values, FilledList) else values
+    found = (loop.rows_of(entries) for loop in capture.explorers[-1].path.loops)
+    return next((rows for rows in found if rows is not None), None)
+
+
+def _hold_filled(frame: FrameType | None, paths: Iterable[str]) -> set[str]:
+    """Put a `FilledList` in place of each local variable's list. Returns the paths of those that were replaced.
+
+    frame: the innermost. paths: of the lists that grew with every round, as `round_state.roots` names them.
+    """
+    wanted, found, depth = set(paths), set(), 0
+    while frame is not None and wanted:
+        if is_user_frame(frame):
+            for path in [path for path in wanted if (path.partition(":")[0] if ":" in path else "0") == str(depth)]:
+                name = path.rpartition(":")[2]
+                value = frame.f_locals.get(name)
+                if type(value) is list and sys.getrefcount(value) <= _REFERENCES and len(tensors(value)) == len(value):
+                    _set_local(frame, name, FilledList(value))
+                    found.add(path)
+            depth += 1
+        frame = frame.f_back
+    return found
+
+
+def _set_local(frame: FrameType, name: str, value: object) -> None:
+    frame.f_locals[name] = value
+    if sys.version_info < (3, 13):  # where f_locals is a copy, which a debugger writes back so
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
