@@ -22,10 +22,9 @@ from onnxpatch.attempts.one_attempt import ExportContext, Proven, attempt_once
 from onnxpatch.errors import ExportError, VerificationError
 from onnxpatch.messages.text import one_line, tell
 from onnxpatch.onnxfile.mapped_weights import bytes_beside
-from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.results.checks import AttemptResult
 from onnxpatch.settings import Exporter
-from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.input_matching import feed_of
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 
@@ -178,7 +177,9 @@ def _milliseconds(log: AttemptLog, proven: Sequence[Proven]) -> list[float]:
     """The time of one run at the example and one at the largest probe, together; the median of several rounds."""
     reference = log.shared.reference
     assert reference is not None
-    runs = [_loaded(one, log) for one in proven]
+    # Of several runtimes, the first is measured.
+    graphs = [log.shared.loaded(one.exported.path)[0] for one in proven]
+    runs = [(graph, feed_of(graph, one.exported.request)) for graph, one in zip(graphs, proven, strict=True)]
     times: list[list[float]] = [[] for _ in proven]
     for _ in range(_ROUNDS):
         for (graph, feed), kept in zip(runs, times, strict=True):
@@ -189,13 +190,6 @@ def _milliseconds(log: AttemptLog, proven: Sequence[Proven]) -> list[float]:
         if log.shared.budget.over():
             break
     return [statistics.median(kept) for kept in times]
-
-
-def _loaded(one: Proven, log: AttemptLog) -> tuple[Graph, Any]:
-    # Of several runtimes, the first is measured.
-    graph = load_graphs(one.exported.path, log.shared.runtime, log.shared.budget.run_seconds, log.shared.providers)[0]
-    request = one.exported.request
-    return graph, match_inputs(graph, request.inputs, request.names_among([node.name for node in graph.inputs]))
 
 
 def _measured_at(reference: Reference) -> list[Probe]:

@@ -19,9 +19,8 @@ from onnxpatch.attempts.one_attempt import Proven
 from onnxpatch.inputs.dims import relations
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.metadata import CALL
-from onnxpatch.onnxfile.runtime import load_graphs
 from onnxpatch.onnxfile.size_bounds import SizeBound
-from onnxpatch.verification.input_matching import Feed, match_inputs
+from onnxpatch.verification.input_matching import Feed, feed_of
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.right_sizes import related_probes, search_of
@@ -130,9 +129,8 @@ def _within_bounds(
     """
     start, reference, shared = time.perf_counter(), log.shared.reference, log.shared
     assert reference is not None
-    graph = load_graphs(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)[0]
-    request = made.exported.request
-    feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
+    graph = shared.loaded(made.exported.path)[0]
+    feed = feed_of(graph, made.exported.request)
     search = search_of(
         reference.oracle,
         lambda probe: check_at(graph, feed, probe, reference.eager, shared.tolerance).ok,
@@ -152,7 +150,7 @@ def _within_bounds(
         made.report, checks=[], frozen=[], guards=[], notes=list(made.exported.notes),
         bounds={bound.name: bound.words for bound in bounds}, call=call, seconds=dict(made.report.seconds),
     )  # fmt: skip
-    written = load_graphs(made.exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
+    written = shared.loaded(made.exported.path)
     limits = declared_limits(written[0], feed, reference.dims)
     conditions = getattr(made.exported.program, "exported_program", None)
     report = compare_graphs(written, feed, inside, report, conditions=conditions, limits=limits)

@@ -25,7 +25,7 @@ from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.limits import TimeLimit, limited
 from onnxpatch.messages.user_code import told_when_late
 from onnxpatch.onnxfile.metadata import versions
-from onnxpatch.onnxfile.runtime import load_graphs
+from onnxpatch.onnxfile.runtime import Graph, load_graphs
 from onnxpatch.onnxfile.runtime_forms import (
     cast_what_is_refused,
     compute_in_float32,
@@ -40,7 +40,7 @@ from onnxpatch.results.checks import Checked
 from onnxpatch.results.report import Report
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.eager import Eager, Flatten, flatten_output
-from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.input_matching import feed_of
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
 from onnxpatch.verification.runner import Progress, compare_graphs, fixed_limits
@@ -77,6 +77,10 @@ class ExportContext:
     keep_wrong: bool = False
     processor_seconds: float | None = None
     announce: bool = True
+
+    def loaded(self, file: Path) -> list[Graph]:
+        """A file in each runtime that it is compared in. Raises RunError where one refuses it."""
+        return load_graphs(file, self.runtime, self.budget.run_seconds, self.providers)
 
 
 @dataclass(frozen=True)
@@ -294,16 +298,15 @@ def _compared(
     """The report with the comparison. Raises VerificationError if the file cannot be loaded."""
     if shared.flatten is None:  # the attempt before may have flattened its outputs otherwise
         reference.flatten(exported.flatten or flatten_output)
-    request = exported.request
     try:
-        graphs = load_graphs(exported.path, shared.runtime, reference.budget.run_seconds, shared.providers)
+        graphs = shared.loaded(exported.path)
     except RunError as error:
         if _cast_around(exported, str(error), report, shared):
             return _compared(attempt, exported, reference, report, shared)
         refused = Checked("loading", "the file", "example", {}, error=str(error), status="refused")
         found = replace(report, checks=[refused])
         raise VerificationError(f"the exported graph cannot be loaded: {error}", found) from None
-    feed = match_inputs(graphs[0], request.inputs, request.names_among([one.name for one in graphs[0].inputs]))
+    feed = feed_of(graphs[0], exported.request)
     conditions = getattr(exported.program, "exported_program", None)
     limits = fixed_limits(reference.dims, attempt.fixed, attempt.related)
     return compare_graphs(

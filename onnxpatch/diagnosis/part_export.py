@@ -37,7 +37,7 @@ from onnxpatch.patching.forward_state import Snapshot
 from onnxpatch.process import filtered, printed, warned
 from onnxpatch.results.checks import Checked
 from onnxpatch.verification.eager import Eager, flatten_output
-from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.input_matching import feed_of
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.runner import check_at, judged
 
@@ -190,8 +190,7 @@ def _programs(error: BaseException) -> Iterator[torch.export.ExportedProgram]:
 def _check_graph(subject: Subject, exporter: str, opset: int, tolerance: float, trial: Trial) -> None:
     try:
         trial.graph = Graph(_onnx_file(trial))
-        names = _request(subject, exporter, opset).names_among([one.name for one in trial.graph.inputs])
-        trial.feed = match_inputs(trial.graph, subject.inputs, names)
+        trial.feed = feed_of(trial.graph, _request(subject, exporter, opset))
     # Exported without an error and not usable: that counts as silent.
     except (RunError, InputError) as error:
         trial.status, trial.error, trial.kind = "silent", str(error), type(error).__name__

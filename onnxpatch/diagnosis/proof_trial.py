@@ -32,7 +32,7 @@ from onnxpatch.process import filtered
 from onnxpatch.settings import Exporter
 from onnxpatch.verification.comparison import compare_all
 from onnxpatch.verification.eager import flatten_output
-from onnxpatch.verification.input_matching import match_inputs
+from onnxpatch.verification.input_matching import feed_of
 
 TOLERANCE = 1e-4  # of a float32 output: largest error, as a share of its largest magnitude
 
@@ -118,7 +118,7 @@ def _compared(
     seconds: float,
     tolerance: float,
 ) -> ProofTrial:
-    feed = match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
+    feed = feed_of(graph, request)
     for args, want in zip(examples, wanted, strict=True):
         values = feed.of(ExportRequest.parse(request.model, args, None, request.exporter).inputs.values())
         for parity in compare_all(graph.outputs, want, graph.run(values), tolerance):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from onnxpatch.errors import InputError
+from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs import dynamic_shapes as shapes
 from onnxpatch.inputs.axis_specs import has_operator
 from onnxpatch.inputs.dims import DynamicDim, dynamic_dims
@@ -64,6 +65,11 @@ def match_inputs(graph: Graph, inputs: Inputs, input_names: Sequence[str] | None
             "give the example that it was exported with, or input_names="
         )
     return Feed({name: leaf.index for name, leaf in zip(have, by_place, strict=True)})
+
+
+def feed_of(graph: Graph, request: ExportRequest) -> Feed:
+    """The feed of a file that was made for a request. Raises InputError if they do not fit."""
+    return match_inputs(graph, request.inputs, request.names_among([one.name for one in graph.inputs]))
 
 
 def in_widths(graph: Graph, feed: Feed, inputs: Inputs) -> Feed:
