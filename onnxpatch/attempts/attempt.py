@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from onnxpatch.exporters.request import OPSET, ExportRequest
 from onnxpatch.inputs.dims import SizeRelation
@@ -91,29 +90,24 @@ class Attempt:
 
         narrow: with bounds="narrow".
         """
-        made = self.request(asked)
-        words: dict[str, Any] = {}
-        if self.exporter != "dynamo":
-            words["exporter"] = self.exporter
-        if self.opset != OPSET:
-            words["opset_version"] = self.opset
-        if asked.patching.get("operators", "portable") != "portable":
-            words["operators"] = asked.patching["operators"]
-        for name in ("only", "exclude"):
-            selected = made.patching.get(name)
-            # `only=()` says something, `exclude=()` nothing.
-            if selected is not None and (name == "only" or listed_selectors(selected)):
-                words[name] = _shortest(selected)
-        if self.branches:
-            words["branches"] = True
-        if self.as_in_eager:
-            words["as_in_eager"] = True
-        if narrow:
-            words["bounds"] = "narrow"
-        made_by = f"onnxpatch.export({', '.join(['model', '...', *(f'{k}={v!r}' for k, v in words.items())])})"
+        patching = self.request(asked).patching
+        only, exclude = patching.get("only"), listed_selectors(patching.get("exclude"))
+        operators = patching.get("operators", "portable")
+        said: Iterable[tuple[str, object, object]] = (  # (keyword, value, whether it has to be said)
+            ("exporter", self.exporter, self.exporter != "dynamo"),
+            ("opset_version", self.opset, self.opset != OPSET),
+            ("operators", operators, operators != "portable"),
+            ("only", _shortest(only), only is not None),  # `only=()` says something, `exclude=()` nothing
+            ("exclude", _shortest(exclude), exclude),
+            ("branches", True, self.branches),
+            ("as_in_eager", True, self.as_in_eager),
+            ("bounds", "narrow", narrow),
+        )
+        words = (f"{keyword}={value!r}" for keyword, value, is_said in said if is_said)
+        made_by = f"onnxpatch.export({', '.join(['model', '...', *words])})"
         return f"{made_by} with an example of {self._sizes}" if self.traced else made_by
 
 
-def _shortest(names: str | Iterable[str]) -> str | tuple[str, ...]:
+def _shortest(names: str | Iterable[str] | None) -> str | tuple[str, ...]:
     listed = listed_selectors(names)
     return listed[0] if len(listed) == 1 else listed

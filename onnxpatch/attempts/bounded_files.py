@@ -107,8 +107,7 @@ def without_small_sizes(log: AttemptLog, made: Proven) -> Proven | None:
 
 def _is_far_below(reference: Reference, sizes: Mapping[str, int]) -> bool:
     """Whether sizes are far below the example's, or eager's answer there says nothing."""
-    example = {dim.name: dim.size for dim in reference.dims}
-    if any(_FAR_BELOW * size <= example.get(name, 0) for name, size in sizes.items()):
+    if any(_FAR_BELOW * size <= reference.oracle.example.get(name, 0) for name, size in sizes.items()):
         return True
     probe = reference.oracle.at(sizes)
     return probe is not None and _says_nothing(probe)

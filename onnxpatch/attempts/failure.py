@@ -72,12 +72,13 @@ def failure_of(
 ) -> Failure:
     """The failure of an attempt. acted: the patches that acted. planned: all patches that may have raised the error."""
     names = tuple(dict.fromkeys(patch.name for patch in acted))
-    if isinstance(error, VerificationError):
-        return _of_wrong(attempt, error, names, model, reference, seconds)
+    made = Failure(attempt, "refused", str(error)[:_LONGEST], patches=names, seconds=seconds)
     if isinstance(error.__cause__, TimeLimit):
-        kind: Literal["cut", "late"] = "cut" if error.__cause__.processor else "late"
-        return Failure(attempt, kind, str(error)[:_LONGEST], patches=names, seconds=seconds)
-    return _of_refusal(attempt, error, names, planned, model, reference, seconds)
+        return replace(made, kind="cut" if error.__cause__.processor else "late")
+    made = replace(made, asks=_asks(reference))
+    if isinstance(error, VerificationError):
+        return _of_wrong(made, error, model, reference)
+    return _of_refusal(made, error, planned, model, reference)
 
 
 def _asks(reference: Reference | None) -> bool:
@@ -87,30 +88,22 @@ def _asks(reference: Reference | None) -> bool:
 
 
 def _of_refusal(
-    attempt: Attempt,
-    error: OnnxpatchError,
-    names: tuple[str, ...],
-    planned: Sequence[Patch],
-    model: torch.nn.Module,
-    reference: Reference | None,
-    seconds: float,
+    made: Failure, error: OnnxpatchError, planned: Sequence[Patch], model: torch.nn.Module, reference: Reference | None
 ) -> Failure:
     root, patch = root_of(error.__cause__ or error), _stand_in_of(error, planned)
     module, line = place_of(error, model)
     # A line has room for few words, and the place stands behind them.
     what = f"BranchError: {root.what}" if isinstance(root, BranchError) and root.what else ""
-    failure = Failure(
-        attempt, "refused", (what or reason(error.__cause__ or error))[:_LONGEST], _path(module),
-        _place(line or translated(error)), names, seconds=seconds, asks=_asks(reference),
-    )  # fmt: skip
+    said = (what or reason(error.__cause__ or error))[:_LONGEST]
+    failure = replace(made, error=said, module=_path(module), line=_place(line or translated(error)))
     if patch:
-        return replace(failure, patches=tuple(dict.fromkeys((*names, patch))), at_fault=(patch,))
+        return replace(failure, patches=tuple(dict.fromkeys((*made.patches, patch))), at_fault=(patch,))
     kind, text = type(root).__name__, " ".join(str(root).split())
     operator = operator_named(kind, text)
     # torch.jit.script keeps every branch, and no branch brings a translation of an operator.
     if operator or isinstance(model, torch.jit.ScriptModule):
         return replace(failure, operator=operator)
-    construct = construct_of_error(kind, text, attempt.exporter)
+    construct = construct_of_error(kind, text, made.attempt.exporter)
     data = construct in (kinds.BRANCH_TENSOR, kinds.DATA_SIZE)
     branch = data or _may_be_branch(construct, line, reference)
     return replace(failure, branch=branch, on_data=data and not isinstance(root, RefusedError))
@@ -125,31 +118,24 @@ def _may_be_branch(construct: str, line: str, reference: Reference | None) -> bo
     return _decides(reference, kinds.LOOPS if construct == kinds.FIXED_SIZE else frozenset())
 
 
-def _of_wrong(
-    attempt: Attempt,
-    error: VerificationError,
-    names: tuple[str, ...],
-    model: torch.nn.Module,
-    reference: Reference | None,
-    seconds: float,
-) -> Failure:
-    report = error.report if isinstance(error.report, Report) else None
-    first = report.first_wrong() if report is not None else None
+def _of_wrong(made: Failure, error: VerificationError, model: torch.nn.Module, reference: Reference | None) -> Failure:
+    report = error.report
+    assert isinstance(report, Report)
+    first = report.first_wrong()
     text = first.sentence() if first else str(error).splitlines()[0]
     # At the example the graph has the very branch that eager takes: what is wrong there is something else. A file that
     # no runtime loads may have a size of that branch, and nodes that take any.
     # One patch takes a loop's pieces at once, which may be wrong anywhere: then the loop is still to be tried.
-    elsewhere = first is not None and (first.kind != "example" or first.stage == "loading" or "pieces-at-once" in names)
+    elsewhere = first is not None and (
+        first.kind != "example" or first.stage == "loading" or "pieces-at-once" in made.patches
+    )
     # Of `len(x)` no comparison is recorded, so loops and branches on sizes are looked for in the code.
     by_size = kinds.LOOPS | {kinds.BRANCH_SIZE}
     branch = elsewhere and not isinstance(model, torch.jit.ScriptModule) and _decides(reference, by_size)
-    source = next(_sources(report), "") if report is not None else ""
-    larger = _largest(one.sizes for one in getattr(report, "guards", ()) if one.harmful and _IS_ONE(one.expression))
-    other = _nearest_wrong(report, reference) if branch and report is not None and reference is not None else ()
-    return Failure(
-        attempt, "wrong", text[:_LONGEST], "", source, names,
-        branch=branch, larger=larger, other=other, seconds=seconds, asks=_asks(reference),
-    )  # fmt: skip
+    larger = _largest(one.sizes for one in report.guards if one.harmful and _IS_ONE(one.expression))
+    other = _nearest_wrong(report, reference) if branch and reference is not None else ()
+    source = next(_sources(report), "")
+    return replace(made, kind="wrong", error=text[:_LONGEST], line=source, branch=branch, larger=larger, other=other)
 
 
 def _nearest_wrong(report: Report, reference: Reference) -> tuple[tuple[str, int], ...]:
@@ -157,7 +143,7 @@ def _nearest_wrong(report: Report, reference: Reference) -> tuple[tuple[str, int
 
     Torch decides by a size of 1, as by no other.
     """
-    example = {dim.name: dim.size for dim in reference.dims}
+    example = reference.oracle.example
     wrong = (one.sizes for one in report.checks if not one.ok and one.kind != "example")
     fit = [sizes for sizes in wrong if sizes and all(size > 1 or size == example.get(n) for n, size in sizes.items())]
     far = [sum(abs(math.log(size / max(example.get(n, 1), 1))) for n, size in sizes.items()) for sizes in fit]
