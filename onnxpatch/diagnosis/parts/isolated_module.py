@@ -18,7 +18,7 @@ from typing import Literal, TypeVar, cast
 import torch
 from torch.export import Dim
 
-from onnxpatch.diagnosis.parts.module_calls import Unit, Value, form_key, graph_outputs, taken_apart
+from onnxpatch.diagnosis.parts.module_calls import Key, Unit, Value, form_key, graph_outputs, taken_apart
 from onnxpatch.inputs.dynamic_shapes import LeafSpec
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.process import undone
@@ -40,6 +40,10 @@ class _RecordedCall:
     outputs: list[object]
 
 
+Calls = list[list[_RecordedCall]]
+"""Of one unit, for each probe."""
+
+
 def _cloned(value: object) -> Value:
     clone = taken_apart(value)
     clone.leaves = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in clone.leaves]
@@ -47,11 +51,9 @@ def _cloned(value: object) -> Value:
 
 
 # ------------------------------------------------------------------ recording
-def record(
-    model: torch.nn.Module, inputs: Inputs, probes: Sequence[Probe], units: Sequence[Unit]
-) -> dict[tuple[int, str], list[list[_RecordedCall]]]:
+def record(model: torch.nn.Module, inputs: Inputs, probes: Sequence[Probe], units: Sequence[Unit]) -> dict[Key, Calls]:
     """Run every probe in eager; for each unit, by its key, and each probe, the calls it gets. model: not patched."""
-    found: dict[tuple[int, str], list[list[_RecordedCall]]] = {unit.key: [] for unit in units}
+    found: dict[Key, Calls] = {unit.key: [] for unit in units}
     undo: list[Callable[[], object]] = []
     with undone(lambda: [one() for one in undo]):
         for unit in units:
@@ -64,7 +66,7 @@ def record(
     return found
 
 
-def _record_calls(unit: Unit, into: list[list[_RecordedCall]], undo: list[Callable[[], object]]) -> None:
+def _record_calls(unit: Unit, into: Calls, undo: list[Callable[[], object]]) -> None:
     """Have the calls of a unit appended to the last list of `into`, and what takes the hooks out to `undo`."""
     pending: list[Value] = []
 
@@ -168,11 +170,10 @@ def _as_tensors(outputs: Sequence[object], roles: Sequence[Role]) -> tuple[torch
     return tuple(tensors)
 
 
-def case_of(unit: Unit, calls: Sequence[Sequence[_RecordedCall]], probes: Sequence[Probe], which: int) -> Case | None:
+def case_of(unit: Unit, calls: Calls, probes: Sequence[Probe], which: int) -> Case | None:
     """The case of a unit's call number `which`; None where it cannot be exported alone.
 
     That is where it takes or returns no tensor, or does not run by itself: it needs what another part has set before.
-    calls: for each probe, the recorded calls of the unit.
     """
     pairs = [(one[which], probe) for one, probe in zip(calls, probes, strict=True) if len(one) > which]
     # The example must call it too: the form of its call is what others are compared with.

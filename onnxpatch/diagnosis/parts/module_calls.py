@@ -124,6 +124,9 @@ def graph_outputs(output: object) -> list[object]:
 _NO_UNITS = ("__call__", "_call_impl", "_wrapped_call_impl", "_slow_forward", "__getattr__", "__init__", "extra_repr")
 
 
+Key = tuple[int, str]
+
+
 @dataclass(frozen=True)
 class Unit:
     """What can be exported alone: a module, or one of its methods that another module calls directly."""
@@ -133,7 +136,7 @@ class Unit:
     method: str = "forward"
 
     @property
-    def key(self) -> tuple[int, str]:
+    def key(self) -> Key:
         return id(self.module), self.method
 
     @property
@@ -143,7 +146,7 @@ class Unit:
         return path if self.method == "forward" else f"{path}.{self.method}()"
 
 
-CallTree = dict[tuple[int, str], list[Unit]]
+CallTree = dict[Key, list[Unit]]
 """Which unit calls which while the example runs: by key of a unit, those it calls, by first call."""
 
 

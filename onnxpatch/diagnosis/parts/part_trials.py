@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -188,7 +188,7 @@ class PartTrials:
     progress: Progress | None = None
     made: Sequence[AttemptResult] = ()
     whole: Trial = field(default_factory=Trial)
-    tree: CallTree | None = None
+    tree: CallTree = field(default_factory=dict)
     budget_spent: bool = False
     slow: list[FailingPart] = field(default_factory=list)
     known: dict[tuple[object, ...], tuple[Unit, list[FailingPart]]] = field(default_factory=dict)
@@ -231,8 +231,15 @@ class PartTrials:
         return subject, trial
 
     def fails_alike(self, trial: Trial, suspected: bool = False) -> bool:
-        """Whether a part fails by itself as the whole model fails."""
-        return fails_alike(trial, self.whole, self.exporter, suspected)
+        """Whether a part fails by itself as the whole model fails.
+
+        Any failure counts where the whole export did not end; also of a `suspected` part, where the whole model's
+        refusal names neither a line nor an operator.
+        """
+        whole = self.whole
+        if whole.status == "slow" or (suspected and not (whole.places or operator_in(whole))):
+            return trial.status in ("silent", "refused")
+        return trial.status == whole.status and not other_reason(trial, whole, self.exporter)
 
     def share_verdict(self, child: Unit, case: Case) -> list[FailingPart]:
         """The failing parts of an equal part that was tried before; the names of this one's are added to them."""
@@ -255,21 +262,10 @@ def other_reason(trial: Trial, parent: Trial, exporter: str) -> bool:
     return operators[0] != operators[1] or other_words
 
 
-def fails_alike(trial: Trial, whole: Trial, exporter: str, suspected: bool = False) -> bool:
-    """Whether a part fails by itself as the whole model fails.
-
-    Any failure counts where the whole export did not end; also of a `suspected` part, where the whole model's refusal
-    names neither a line nor an operator.
-    """
-    if whole.status == "slow" or (suspected and not (whole.places or operator_in(whole))):
-        return trial.status in ("silent", "refused")
-    return trial.status == whole.status and not other_reason(trial, whole, exporter)
-
-
-def is_explained(trial: Trial, parts: Iterable[FailingPart], exporter: str) -> bool:
+def is_explained(trial: Trial, parts: Sequence[FailingPart], exporter: str) -> bool:
     """Whether failing parts explain a failure: of a refusal, one refused for the same reason; else any part."""
     if trial.status != "refused":
-        return any(True for _ in parts)
+        return bool(parts)
     return any(one.trial.status == "refused" and not other_reason(one.trial, trial, exporter) for one in parts)
 
 

@@ -16,15 +16,15 @@ and shapes share one verdict.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 
 from onnxpatch.decisions.ask import Site
 from onnxpatch.diagnosis.lines.exporter_lines import broken_conditions, operator_in, operator_nodes
-from onnxpatch.diagnosis.parts.isolated_module import Case, case_of, record, scriptable
-from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit, call_tree
+from onnxpatch.diagnosis.parts.isolated_module import Calls, Case, case_of, record, scriptable
+from onnxpatch.diagnosis.parts.module_calls import CallTree, Key, Unit, call_tree
 from onnxpatch.diagnosis.parts.part_trials import (
     FailingPart,
     PartTrials,
@@ -41,7 +41,6 @@ _SHARE_OF_ONE = 1 / 6  # of the time that is left, for one part
 _SHARE_AFTER_FIND = 1 / 3  # of the time, after which the search ends once a part was found
 # Not all at once: the clones of their inputs are in memory together.
 _BATCH = 8  # parts whose inputs are recorded in one run
-Key = tuple[int, str]
 _MOST_NAMED = 2  # parts that are tried first because the failure names them
 _LONG = 1 / 6  # of the budget: where the whole model's export takes longer, the largest parts are not tried first
 _MOST_SHAPES = 3  # calls of one module with different shapes that are tried
@@ -82,11 +81,9 @@ class Search(PartTrials):
     # -------------------------------------------------------------- where to begin
     def _from_pointed(self) -> list[FailingPart]:
         """The failing parts inside those that the failure names; [] where these are right by themselves."""
-        assert self.tree is not None
         for unit in named_parts(self.tree, self.whole, self.root)[:_MOST_NAMED]:
             calls = record(self.root.model, self.root.inputs, self.root.probes, [unit])
-            case = case_of(unit, calls[unit.key], self.root.probes, 0)
-            case = scriptable(case) if case is not None and self.exporter == "script" else case
+            case = self._case(unit, calls[unit.key], 0)
             if case is None or self.left() <= 0:
                 continue
             subject, trial = self.try_part(case, self.whole, 1 / 2 if self.whole.status != "slow" else 1 / 4)
@@ -100,7 +97,6 @@ class Search(PartTrials):
 
     def _from_below(self) -> list[FailingPart]:
         """The failing parts found from the smallest up, where the whole model takes long to export; else []."""
-        assert self.tree is not None
         if self.exporter != "dynamo" or self.whole.seconds < _LONG * self.budget:
             return []
         return _search_bottom_up(self)
@@ -146,7 +142,6 @@ class Search(PartTrials):
 
         found: what has failed on this level so far, to leave out unlikely parts from then on.
         """
-        assert self.tree is not None
         children = sorted(self.tree.get(unit.key, ()), key=lambda child: self._rank(child, trial))
         if not children:
             return
@@ -158,15 +153,16 @@ class Search(PartTrials):
                 continue  # one culprit is found: the others may wait for the next call of the doctor
             seen: set[tuple[object, ...]] = set()
             for which in range(min(len(calls[child.key][0]), _MOST_CALLS)):
-                case = case_of(child, calls[child.key], self.root.probes, which)
-                if case is not None and self.exporter == "script":
-                    case = scriptable(case)
+                case = self._case(child, calls[child.key], which)
                 if case is not None and case.key not in seen and len(seen) < _MOST_SHAPES:
                     seen.add(case.key)
                     yield child, case
 
+    def _case(self, unit: Unit, calls: Calls, which: int) -> Case | None:
+        case = case_of(unit, calls, self.root.probes, which)
+        return scriptable(case) if case is not None and self.exporter == "script" else case
+
     def _rank(self, child: Unit, trial: Trial) -> tuple[bool, bool]:
-        assert self.tree is not None
         within = {id(module) for module in child.module.modules()}
         named = any(id(place.module) in within for place in trial.places)
         return not named, plain_layer(child, self.tree)
@@ -186,9 +182,7 @@ class _Level:
 
 def _search_bottom_up(search: PartTrials) -> list[FailingPart]:
     """The smallest parts that fail as the whole model does; where none does, those that take too long alone."""
-    assert search.tree is not None
-    found: list[FailingPart] = []
-    slow = search.slow
+    found, slow = list[FailingPart](), search.slow
     blamed = {one.unit.key for one in slow}
     time_at_start = search.left()
     for unit, case in _cases(search):
@@ -215,7 +209,6 @@ def _tried_alone(search: PartTrials, unit: Unit, case: Case) -> FailingPart:
 
 
 def _cases(search: PartTrials) -> Iterator[tuple[Unit, Case]]:
-    assert search.tree is not None
     units = _in_order(search)
     for batch in (units[i : i + _BATCH] for i in range(0, len(units), _BATCH)):
         calls = record(search.root.model, search.root.inputs, search.root.probes, batch)
@@ -227,9 +220,7 @@ def _cases(search: PartTrials) -> Iterator[tuple[Unit, Case]]:
 
 def _in_order(search: PartTrials) -> list[Unit]:
     """Units from the smallest up, those that the error names first; torch's own plain layers are left out."""
-    tree = search.tree
-    assert tree is not None
-    root = Unit("", search.root.model)
+    tree, root = search.tree, Unit("", search.root.model)
     units = {unit.key: unit for children in tree.values() for unit in children if unit.key != root.key}
     suspected = {unit.key for unit in named_parts(tree, search.whole, search.root)}
     size = {key: len(_units_within(tree, unit)) for key, unit in units.items()}
@@ -260,29 +251,26 @@ def named_parts(tree: CallTree, trial: Trial, subject: Subject) -> list[Unit]:
     return list(dict.fromkeys(found))
 
 
-def _named(known: dict[tuple[int, str], Unit], trial: Trial, subject: Subject) -> Iterator[Unit]:
+def _named(known: dict[Key, Unit], trial: Trial, subject: Subject) -> Iterator[Unit]:
     refused = list(_from_error(known, trial)) if trial.status in ("refused", "slow") else []
     yield from refused
     # An error that names a module is better evidence than a condition that is false somewhere.
     for stack in broken_conditions(trial, subject) if not refused or trial.status == "slow" else ():
-        yield from list(_units(iter(stack), known))[:1]
+        yield from _unit_of(stack, known)
 
 
-def _from_error(known: dict[tuple[int, str], Unit], trial: Trial) -> Iterator[Unit]:
+def _from_error(known: dict[Key, Unit], trial: Trial) -> Iterator[Unit]:
     """The units that an error names; for an export that took too long, those that ran when time was up."""
     paths = {unit.path: unit for unit in known.values() if unit.method == "forward"}
     yield from (paths[path] for path in _operator_paths(trial) if path in paths)
-    yield from _units(reversed(trial.places), known)
+    yield from _unit_of(reversed(trial.places), known)
 
 
-def _units(places: Iterator[Site], known: dict[tuple[int, str], Unit]) -> Iterator[Unit]:
-    """The unit of the innermost module on a stack, if it has one; places: innermost first."""
-    for place in places:
-        if isinstance(place.module, torch.nn.Module):
-            unit = known.get((id(place.module), place.function)) or known.get((id(place.module), "forward"))
-            if unit is not None:
-                yield unit
-            return
+def _unit_of(places: Iterable[Site], known: dict[Key, Unit]) -> list[Unit]:
+    """The unit of the innermost module on a stack, alone, if it has one; places: innermost first."""
+    inner = next((place for place in places if isinstance(place.module, torch.nn.Module)), None)
+    keys = [(id(inner.module), inner.function), (id(inner.module), "forward")] if inner is not None else []
+    return [known[key] for key in keys if key in known][:1]
 
 
 def _operator_paths(trial: Trial) -> Iterator[str]:
