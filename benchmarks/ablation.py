@@ -69,14 +69,14 @@ def _watched(made: dict[str, set[str]]) -> Iterator[None]:
     """Notes the labels of what each maker makes."""
     with contextlib.ExitStack() as stack:
         for home in _HOMES:
-            noting = {name: (serves, _noting(makes, made[name])) for name, (serves, makes) in home.MAKERS.items()}
+            noting = {name: _noting(makes, made[name]) for name, makes in home.MAKERS.items()}
             stack.enter_context(_replaced(home, "MAKERS", noting))
         yield
 
 
-def _noting(maker: Callable[[Any], Iterator[Any]], labels: set[str]) -> Callable[[Any], Iterator[Any]]:
-    def noting(search: Any) -> Iterator[Any]:
-        for one in maker(search):
+def _noting(maker: Callable[..., Iterator[Any]], labels: set[str]) -> Callable[..., Iterator[Any]]:
+    def noting(*search: Any) -> Iterator[Any]:
+        for one in maker(*search):
             labels.add(one.label)
             yield one
 

@@ -4,8 +4,9 @@
     x[mask] = 0                    no branch, but other masks may be wrong: some are always tried
     if (x == 7).any(): ...         data with a 7
 
-One maker a row: what is asked of the example's record, and the data to try. Each is run in eager once, recorded, and
-kept as a probe if it takes a side of a condition, or converts to a number, that no other one did.
+One maker a row: it yields the data to try, likely ones first, and none where the example's record does not ask for it.
+Each is run in eager once, recorded, and kept as a probe if it takes a side of a condition, or converts to a number,
+that no other one did.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.data_variants import MASKED, NON_FINITE, counts_or_marks, is_dull, variants
 from onnxpatch.verification.eager import Answer
 from onnxpatch.verification.oracle import Oracle
-from onnxpatch.verification.probe import Maker, Probe
+from onnxpatch.verification.probe import Probe
 
 _TRIES = 4  # other data tried for a branch, even beyond the budget
 _BRANCHES = 12  # inputs that take another branch
@@ -198,8 +199,7 @@ class _DataSearch:
     # -------------------------------------------------------------- all candidates
     def _candidates(self) -> Iterator[_DataCandidate]:
         """Those of each maker in turn, so that none uses up the budget alone."""
-        makers = [makes(self) for serves, makes in MAKERS.values() if serves(self)]
-        for turn in itertools.zip_longest(*makers):
+        for turn in itertools.zip_longest(*(makes(self) for makes in MAKERS.values())):
             yield from filter(None, turn)
 
 
@@ -209,6 +209,8 @@ def _multiples(search: _DataSearch) -> Iterator[_DataCandidate]:
 
 
 def _compared(search: _DataSearch) -> Iterator[_DataCandidate]:
+    if not (search.decides or search.draws):
+        return
     named = search.oracle.mentioned
     rows = (*named.rows, *named.keys) if search.decides_quickly else ()
     pairs = [one for one in rows if len(one) > 1][:_ROWS]
@@ -218,19 +220,21 @@ def _compared(search: _DataSearch) -> Iterator[_DataCandidate]:
 
 
 def _steered(search: _DataSearch) -> Iterator[_DataCandidate]:
-    made = steered(search.values, search.example, search.oracle.eager.decisions)
-    yield from (_DataCandidate(*one, exact=True) for one in made)
+    if search.decides_quickly:
+        made = steered(search.values, search.example, search.oracle.eager.decisions)
+        yield from (_DataCandidate(*one, exact=True) for one in made)
 
 
 def _usual(search: _DataSearch) -> Iterator[_DataCandidate]:
-    yield from itertools.starmap(_DataCandidate, variants(search.values, finite=not search.example.asks_finite))
+    if search.is_sensitive:
+        yield from itertools.starmap(_DataCandidate, variants(search.values, finite=not search.example.asks_finite))
 
 
-MAKERS: dict[str, Maker[_DataSearch, _DataCandidate]] = {
-    "multiples of a step": (lambda search: search.example.steps, _multiples),
-    "what data is compared with": (lambda search: search.decides or search.draws, _compared),
-    "a number from data, moved": (lambda search: search.decides_quickly, _steered),
-    "other data": (lambda search: search.is_sensitive, _usual),
+MAKERS: dict[str, Callable[[_DataSearch], Iterator[_DataCandidate]]] = {
+    "multiples of a step": _multiples,
+    "what data is compared with": _compared,
+    "a number from data, moved": _steered,
+    "other data": _usual,
 }
 
 

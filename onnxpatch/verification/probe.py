@@ -1,4 +1,4 @@
-"""`Probe`: one input with eager's answer. `Maker`: a way to make inputs. `Budget`: how much may be compared.
+"""`Probe`: one input with eager's answer. `Budget`: how much may be compared.
 
 At other sizes, inputs are filled with values like the example's, or with its own. Integers are adapted: for x of 20
 steps and `lengths = [20, 13]`, a probe of 25 steps needs lengths up to 25: [25, 16]. What a tensor means is guessed
@@ -10,9 +10,9 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 
@@ -44,13 +44,6 @@ class Probe:
     raw: Any = None
     exact: bool = False
     taken: Taken | None = None
-
-
-Search = TypeVar("Search")
-Made = TypeVar("Made")
-Maker = tuple[Callable[[Search], object], Callable[[Search], Iterator[Made]]]
-"""A way to make inputs: (whether what was recorded at the example asks for it, what is to be tried, likely ones first;
-what is not requested costs nothing)."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
 from onnxpatch.verification.compared_sizes import size_branches
 from onnxpatch.verification.oracle import Oracle
-from onnxpatch.verification.probe import Maker, Probe
+from onnxpatch.verification.probe import Probe
 
 Wish = dict[str, int]
 _MOST, _KEYS = 3, 6  # numbers, keys
@@ -39,17 +38,10 @@ _TRIES = 4  # sizes tried for one resized axis
 _TOKENS = 5  # at most, beside the patches of a square image
 
 
-class _Seen(NamedTuple):
-    oracle: Oracle
-    example: Decisions
-
-
 def decided_sizes(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     """The probes of every maker, each run when it is requested. example: what eager did at the example."""
-    seen = _Seen(oracle, example)
-    for serves, makes in MAKERS.values() if oracle.dims else ():
-        if serves(seen):
-            yield from makes(seen)
+    for makes in MAKERS.values() if oracle.dims else ():
+        yield from makes(oracle, example)
 
 
 # ------------------------------------------------------------------ rounding
@@ -150,11 +142,11 @@ def _inner_and_outer(oracle: Oracle) -> Iterator[list[str]]:
     yield from filter(None, (inner, [dim.name for dim in oracle.dims if dim.name not in inner]))
 
 
-MAKERS: dict[str, Maker[_Seen, Probe]] = {
-    "fractions of sizes": (lambda seen: seen.example.sizes.products, lambda seen: fractions_of_sizes(*seen)),
-    "comparisons of sizes": (lambda seen: seen.example.sizes.comparisons, lambda seen: size_branches(*seen)),
-    "nearest neighbours": (lambda seen: seen.example.sizes.resized, lambda seen: resized_sizes(*seen)),
-    "numbers in the code": (lambda seen: True, lambda seen: mentioned_sizes(*seen)),
+MAKERS: dict[str, Callable[[Oracle, Decisions], Iterator[Probe]]] = {
+    "fractions of sizes": fractions_of_sizes,
+    "comparisons of sizes": size_branches,
+    "nearest neighbours": resized_sizes,
+    "numbers in the code": mentioned_sizes,
 }
 
 
