@@ -63,7 +63,9 @@ class Report(Outcome):
 
     def table(self) -> str:
         """Every comparison on a line of its own, and all that was found: what `print(report)` leaves out."""
-        return report_table(self)
+        cells = [[one_line(cell) for cell in row] for row in rows(self)]
+        findings = map(one_line, every_finding(self))
+        return "\n".join([headline(self), _how(self), *aligned([HEADER, *cells]), *findings])
 
     def to_dict(self) -> dict[str, Any]:
         """The report as dicts, lists and plain values; `schema` is the version of this layout."""
@@ -78,8 +80,12 @@ class Report(Outcome):
         return json.dumps(self.to_dict(), indent=indent)
 
     def to_markdown(self) -> str:
-        """The same as `table`, for an issue."""
-        return report_markdown(self)
+        """The same as `table`, for an issue: a heading, a table, a list; the versions at the end."""
+        lines = [f"### {escaped(headline(self))}", "", escaped(_how(self)), "", *markdown_lines(HEADER, rows(self)), ""]
+        lines += [f"- {escaped(line)}" for line in every_finding(self)]
+        if self.versions:
+            lines += ["", escaped(", ".join(f"{name} {version}" for name, version in self.versions.items()))]
+        return "\n".join(lines).rstrip() + "\n"
 
     def __str__(self) -> str:
         return text(self)
@@ -88,7 +94,9 @@ class Report(Outcome):
         return f"<Report {headline(self)}>"
 
     def _repr_html_(self) -> str:
-        return notebook(self)
+        # The same as `table`, for a notebook: the comparisons are opened by a click.
+        state, caption = "good" if self.ok else "bad", plural(len(self.checks), "comparison")
+        return fragment(headline(self), state, HEADER, rows(self), every_finding(self), caption)
 
 
 def _json_value(value: object) -> object:
@@ -105,14 +113,6 @@ def _json_value(value: object) -> object:
     return value
 
 
-def report_table(report: Outcome) -> str:
-    """The verdict, how the file was made, a row for each comparison, and all findings."""
-    cells = [[one_line(cell) for cell in row] for row in rows(report)]
-    return "\n".join(
-        [headline(report), _how(report), *aligned([HEADER, *cells]), *map(one_line, every_finding(report))]
-    )
-
-
 def uncovered(report: Outcome) -> str:
     """The verdict, and a line for each side that never ran: the text of a failure where all of them are required."""
     sides = [one_line(line) for line in every_finding(report) if line.startswith("never ran: ")]
@@ -124,29 +124,6 @@ def _how(report: Outcome) -> str:
     parts = [made, f"opset {report.opset}", report.runtime or "not run"]
     parts.append(report.compare or f"tolerance {report.tolerance:g}")
     return one_line(f"{report.model}: {', '.join(parts)}")
-
-
-def report_markdown(report: Outcome) -> str:
-    """The same as `table`: a heading, a table, a list; the versions at the end."""
-    lines = [
-        f"### {escaped(headline(report))}",
-        "",
-        escaped(_how(report)),
-        "",
-        *markdown_lines(HEADER, rows(report)),
-        "",
-    ]
-    lines += [f"- {escaped(line)}" for line in every_finding(report)]
-    if report.versions:
-        lines += ["", escaped(", ".join(f"{name} {version}" for name, version in report.versions.items()))]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def notebook(report: Outcome) -> str:
-    """The same as `table`, as HTML for a notebook: the comparisons are opened by a click."""
-    state = "good" if report.ok else "bad"
-    caption = plural(len(report.checks), "comparison")
-    return fragment(headline(report), state, HEADER, rows(report), every_finding(report), caption)
 
 
 _MARKS = {"good": ("#1a7f37", "✓"), "bad": ("#cf222e", "✗"), "": ("#57606a", "·")}  # white stands out from each
