@@ -80,7 +80,7 @@ class Checked:
     @property
     def relative(self) -> float:
         """The largest relative error of any output; NaN where nothing could be compared."""
-        errors = [o.relative for o in self.outputs if not (math.isnan(o.relative))]
+        errors = [o.relative for o in self.outputs if not math.isnan(o.relative)]
         return max(errors, default=math.nan if self.error or not self.ok else 0.0)
 
     def first_wrong(self) -> OutputParity | None:
@@ -281,15 +281,6 @@ class AttemptResult:
     bytes: int | None = None
 
 
-def _attempt_row(one: AttemptResult) -> tuple[str, ...]:
-    """The cells of one attempt: attempt, verdict, seconds, what failed."""
-    where = (f"in {one.module}" if one.module else "", one.line, one.stand_in and f"the stand-in of {one.stand_in!r}")
-    place = ", ".join(part for part in where if part)
-    found = " ".join(part for part in (one.error, f"({place})" if place else "") if part)
-    verdict = f"{one.verdict}, delivered" if one.delivered else one.verdict
-    return (one.name, verdict, f"{one.seconds:.1f}", found or _measured(one))
-
-
 def attempt_lines(attempts: Sequence[AttemptResult], said: str = "") -> list[str]:
     """`attempt 2, branches=True: refused after 2.1 s: …`, a line for each. An error said before is not said again.
 
@@ -306,9 +297,11 @@ def attempt_lines(attempts: Sequence[AttemptResult], said: str = "") -> list[str
 
 
 def _line(number: int, one: AttemptResult) -> str:
-    name, verdict, _, found = _attempt_row(replace(one, error=clipped(one.error, _LONGEST)))
-    said = f"attempt {number}{f', {name}' if number > 1 else ''}: {verdict} after {in_seconds(one.seconds)}"
-    return said + (f": {found}" if found else "")
+    where = (f"in {one.module}" if one.module else "", one.line, one.stand_in and f"the stand-in of {one.stand_in!r}")
+    place = ", ".join(filter(None, where))
+    found = " ".join(filter(None, (clipped(one.error, _LONGEST), f"({place})" if place else ""))) or _measured(one)
+    name, verdict = f", {one.name}" if number > 1 else "", f"{one.verdict}{', delivered' if one.delivered else ''}"
+    return f"attempt {number}{name}: {verdict} after {in_seconds(one.seconds)}{f': {found}' if found else ''}"
 
 
 def _measured(one: AttemptResult) -> str:

@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from onnxpatch.messages.text import WIDTH, in_bytes, in_seconds, one_line, plural, relative
-from onnxpatch.results.checks import Checked, Outcome, Untried, attempt_lines
+from onnxpatch.results.checks import Checked, Outcome, attempt_lines
 from onnxpatch.results.quantized_distance import distances
 
 HEADER = ("stage", "probe", "kind", "status", "rel. error", "finding")
@@ -97,7 +97,8 @@ def _how_wrong(report: Outcome) -> str:
     wrong = sum(not check.ok for check in report.checks)
     # Outputs of another shape have no error, nor has a graph that does not run.
     compared = any(one.relative > 0 for one in report.checks)
-    error = f", error {report.worst:.1e}{' where it runs' if _stopped(report) else ''}" if compared else ""
+    stopped = any(check.status == "refused" for check in report.checks)
+    error = f", error {report.worst:.1e}{' where it runs' if stopped else ''}" if compared else ""
     return f"{'FAR' if report.compare else 'WRONG'} at {wrong} of {len(report.checks)} ({report.model}){error}"
 
 
@@ -129,10 +130,6 @@ def _numbers(report: Outcome) -> str:
     sizes = _sizes(report)
     said = f"{within} at {right} of {runs}{f' ({sizes})' if sizes else ''}{undecided}"
     return ", ".join([said, f"error {report.worst:.1e}", *_cost(report)])
-
-
-def _stopped(report: Outcome) -> bool:
-    return any(check.status == "refused" for check in report.checks)
 
 
 def _cost(report: Outcome) -> list[str]:
@@ -275,7 +272,9 @@ def every_finding(report: Outcome) -> list[str]:
     if report.refused:
         left_out = f"{plural(report.refused, 'size')} at which the model itself raises, left out"
         lines.append(f"{left_out}; the first: {report.first_refusal}")
-    lines += map(_never_ran, report.untried)
+    lines += [
+        f"never ran: {one.place}, the side where {one.side}; asked first at {one.nearest}" for one in report.untried
+    ]
     lines += [f"right for the first call only: later calls read {one}, which it changes" for one in report.first_call]
     lines += [f"replaced while exporting: {one}" for one in replaced(report)]
     return [relative(line) for line in [*lines, *report.notes, *_next(report.advice)]]
@@ -286,22 +285,15 @@ def _distances(report: Outcome) -> list[str]:
     return [one.sentence() for one in distances(report.checks)] if report.compare else []
 
 
-def _never_ran(one: Untried) -> str:
-    return f"never ran: {one.place}, the side where {one.side}; asked first at {one.nearest}"
-
-
 def replaced(report: Outcome) -> list[str]:
     """`blocks.0.attn and 11 more by timm-attention`: what stood in for modules and functions, a part for each patch."""
     names: dict[str, list[str]] = {}
     for row in report.plan:
+        path = row.get("path") or "the model itself"
         # One function patch may have dozens of targets.
-        names.setdefault(str(row.get("patch")), []).extend(_names(row))
+        paths = path.split(", ") if row.get("class") == "function" else [path]
+        names.setdefault(str(row.get("patch")), []).extend(paths)
     return [
         f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''} by {patch}"
         for patch, found in names.items()
     ]
-
-
-def _names(row: Mapping[str, str]) -> list[str]:
-    path = row.get("path") or "the model itself"
-    return path.split(", ") if row.get("class") == "function" else [path]
