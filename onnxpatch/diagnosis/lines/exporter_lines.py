@@ -89,10 +89,9 @@ def line_in_text(error: str) -> list[Site]:
 
 def operator_lines(subject: Subject, operator: str, exporter: str, trial: Trial) -> list[Site]:
     """The first line of the model that calls an operator, alone; [] where none is found."""
-    name = _bare_name(operator)
     try:
-        found = _fx_lines(subject, operator, trial) if exporter == "dynamo" else _jit_lines(subject, name)
-        return next(found, [])
+        found = _fx_lines(subject, operator, trial) if exporter == "dynamo" else _jit_lines(subject, operator)
+        return next(filter(None, map(model_lines, found)), [])[:1]
     except Exception:  # the part may not trace by itself: only the line is lost
         return []
 
@@ -109,6 +108,7 @@ def operator_nodes(program: torch.export.ExportedProgram, operator: str) -> Iter
 
 
 def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Site]]:
+    """Of each node that calls the operator, the lines on its stack, innermost first."""
     from onnxpatch.exporters.dynamo import capture
 
     state = Snapshot(subject.model)
@@ -119,22 +119,18 @@ def _fx_lines(subject: Subject, operator: str, trial: Trial) -> Iterator[list[Si
     for node in operator_nodes(program, operator):
         trace = node.meta.get("stack_trace") or ""
         # A traceback has the innermost frame last.
-        users = model_lines(reversed([Site(m["file"], int(m["line"])) for m in _PYTHON_LINE.finditer(trace)]))
-        if users:
-            yield users[:1]
+        yield [Site(m["file"], int(m["line"])) for m in _PYTHON_LINE.finditer(trace)][::-1]
 
 
-def _jit_lines(subject: Subject, name: str) -> Iterator[list[Site]]:
+def _jit_lines(subject: Subject, operator: str) -> Iterator[list[Site]]:
+    """The same of a traced graph."""
     args, _ = subject.inputs.rebuild(subject.inputs.values())
     with one_export(), filtered("ignore"), torch.no_grad(), trace_error_recovery():
         # check_trace would trace once more.
         traced = torch.jit.trace(subject.model, args, check_trace=False)
     for node in traced.inlined_graph.nodes():
-        if name in node.kind().lower():
-            found = [Site(m["file"], int(m["line"])) for m in _TRACED_LINE.finditer(node.sourceRange())]
-            users = model_lines(found)
-            if users:
-                yield users[:1]
+        if _bare_name(operator) in node.kind().lower():
+            yield [Site(m["file"], int(m["line"])) for m in _TRACED_LINE.finditer(node.sourceRange())]
 
 
 def fixed_size_line(unit: Unit, trial: Trial) -> list[Site]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import FrameType
 
 import torch
@@ -78,7 +78,7 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisec
     if trial.caught:
         return cause_at(places, kinds.CAUGHT, known=True)
     if places:
-        return cause_at(places, _kind_of_error(trial, exporter), known=exporter == "script")
+        return cause_at(places, construct_of_error(trial.kind, trial.error, exporter), known=exporter == "script")
     if exporter == "script":
         return cause_in_source(unit, kinds.NOT_SCRIPTABLE)
     # The exporter's error is about something else where the model catches one; eager shows it.
@@ -89,7 +89,7 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisec
     places = fixed_size_line(unit, trial) if trial.captured is None else []
     if places:
         return cause_at(places, kinds.FIXED_SIZE)
-    kind = _kind_of_error(trial, exporter)
+    kind = construct_of_error(trial.kind, trial.error, exporter)
     # Late, since it takes several exports.
     places = bisect() if bisect else []
     return cause_at(places, kind) if places else cause_in_source(unit, kind)
@@ -107,10 +107,6 @@ def _is_complex(error: str, operator: str) -> bool:
     name = operator.partition("::")[2]
     complex_named = "complex" in error.lower() and "real-valued" not in error
     return complex_named or re.search(r"complex|fft|stft|polar|view_as_real", name) is not None
-
-
-def _kind_of_error(trial: Trial, exporter: str) -> str:
-    return construct_of_error(trial.kind, trial.error, exporter)
 
 
 def construct_of_error(kind: str, error: str, exporter: str) -> str:
@@ -183,11 +179,14 @@ def _sizes(probe: Probe) -> list[tuple[int, ...]]:
 
 def _operator(trial: Trial, probe: Probe | None) -> Cause | None:
     """The first operator whose values differ; None where none does, or without a probe."""
-    found = _first_divergence(trial, probe) if probe is not None else None
-    if found is None:
+    node = _first_divergence(trial, probe) if probe is not None else None
+    if node is None:
         return None
-    cause = cause_at(found.places, kinds.WRONG_TRANSLATION)
-    return replace(cause, construct=kinds.WRONG_TRANSLATION, operator=found.operator)
+    name = getattr(node.target, "name", None)
+    operator = str(name() if callable(name) else node.target)
+    return replace(
+        cause_at(_lines(node), kinds.WRONG_TRANSLATION), construct=kinds.WRONG_TRANSLATION, operator=operator
+    )
 
 
 def _fixed_node(trial: Trial, example: Probe, probe: Probe) -> Cause | None:
@@ -201,15 +200,7 @@ def _fixed_node(trial: Trial, example: Probe, probe: Probe) -> Cause | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Divergence:
-    """The operator that differs, as `aten::name.overload`, and the user's lines that call it, innermost first."""
-
-    operator: str
-    places: tuple[Site, ...]
-
-
-def _first_divergence(trial: Trial, probe: Probe) -> _Divergence | None:
+def _first_divergence(trial: Trial, probe: Probe) -> torch.fx.Node | None:
     """The first node of the exported program whose value differs in the graph; None where none does."""
     program = getattr(trial.program, "exported_program", None)
     if program is None or trial.graph is None:
@@ -221,12 +212,12 @@ def _first_divergence(trial: Trial, probe: Probe) -> _Divergence | None:
             kept.run(*[v for v in probe.values if isinstance(v, torch.Tensor)])
     except Exception:  # an assert on sizes: the program was not exported for this probe
         return None
-    for node in kept.order:
+    # In the order of the program: what comes after a wrong value is wrong because of it.
+    for node, value in kept.values.items():
         # The translation may have joined it with others, so that the graph has no value of that name.
         other = found.get(node.name)
-        # In the order of the program: what comes after a wrong value is wrong because of it.
-        if other is not None and not compare(node.name, kept.values[node.name], other, _TOLERANCE).ok:
-            return _Divergence(_operator_name(node), tuple(_lines(node)))
+        if other is not None and not compare(node.name, value, other, _TOLERANCE).ok:
+            return node
     return None
 
 
@@ -235,24 +226,18 @@ class _KeepValues(torch.fx.Interpreter):
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__(module)
-        self.order: list[torch.fx.Node] = []
-        self.values: dict[str, torch.Tensor] = {}
+        self.values: dict[torch.fx.Node, torch.Tensor] = {}
 
     def run_node(self, n: torch.fx.Node) -> object:
         value: object = super().run_node(n)
         # Cloned: a later node may write into the same storage.
-        if n.op == "call_function" and isinstance(value, torch.Tensor) and n.name not in self.values:
-            self.order.append(n)
-            self.values[n.name] = value.detach().clone()
+        if n.op == "call_function" and isinstance(value, torch.Tensor):
+            self.values[n] = value.detach().clone()
         return value
 
 
-def _operator_name(node: torch.fx.Node) -> str:
-    name = getattr(node.target, "name", None)
-    return str(name() if callable(name) else node.target)
-
-
 def _lines(node: torch.fx.Node) -> list[Site]:
+    """The user's lines that call it, innermost first."""
     frames = [Site(file, int(line)) for file, line in _LINE.findall(node.meta.get("stack_trace") or "")]
     users = [place for place in frames if is_user_file(place.file)]
     return list(reversed(users or frames))
