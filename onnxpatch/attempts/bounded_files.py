@@ -23,7 +23,7 @@ from onnxpatch.onnxfile.size_bounds import SizeBound
 from onnxpatch.verification.input_matching import Feed, feed_of
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.right_sizes import related_probes, search_of
+from onnxpatch.verification.right_sizes import RightSizes, related_probes
 from onnxpatch.verification.runner import check_at, compare_graphs, declared_limits
 
 Bounds = Literal["narrow", "never"]
@@ -130,7 +130,7 @@ def _within_bounds(
     assert reference is not None
     graph = shared.loaded(made.exported.path)[0]
     feed = feed_of(graph, made.exported.request)
-    search = search_of(
+    search = RightSizes(
         reference.oracle,
         lambda probe: check_at(graph, feed, probe, reference.eager, shared.tolerance).ok,
         made.attempt.fixed,

@@ -61,7 +61,7 @@ def size_branches(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     at the guessed size, shows whether the outcome changed. New comparisons in that run are followed as well, and what
     it asks the data at that size alone.
     """
-    runs = [_Run({dim.name: dim.size for dim in oracle.dims}, example)]
+    runs = [_Run(oracle.example, example)]
     try:
         yield from _turned(oracle, example, runs)
     finally:

@@ -126,15 +126,14 @@ def _breaking(guard: _Guard, search: Oracle) -> Iterator[Probe]:
     if len(mine) > 3:  # the grid of sizes would have thousands of points
         return
     # Evaluating a guard is cheap, running eager is not: filter the grid by the guard first, then ask for few sizes.
-    example = {dim.name: dim.size for dim in search.dims}
     grids = [_around(dim, search)[: _WIDTH[len(mine)]] for dim in mine]
     points = list(itertools.product(*grids))
     broken = [
-        {**example, **dict(zip(guard.dimensions, sizes, strict=True))}
+        {**search.example, **dict(zip(guard.dimensions, sizes, strict=True))}
         for sizes, holds in zip(points, guard.holds_at(points), strict=True)
         if holds is False
     ]
-    for wish in sorted(broken, key=lambda w: _far(w, example))[:_TRIES]:
+    for wish in sorted(broken, key=lambda w: _far(w, search.example))[:_TRIES]:
         probe = search.at(wish, kind="guard", far=True)
         if probe:
             yield probe

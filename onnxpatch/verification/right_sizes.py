@@ -64,7 +64,7 @@ def right_within(
     """
     if (related := right_relation(oracle, checks, right)) is not None:
         return [related]
-    search = _RightSizes(oracle, right, fixed, _FOR_A_REPORT)
+    search = RightSizes(oracle, right, fixed, _FOR_A_REPORT)
     bounds = [bound for bound in search.bounds(checks) or () if bound.name not in fixed]
     if any(bound.low == bound.high for bound in bounds):  # a dimension with one size is reported as specialized
         return []
@@ -78,12 +78,7 @@ def _declared(bound: SizeBound) -> str:
     return (f"{bound.multiple}*" if bound.multiple > 1 else "") + f"Dim({', '.join(limits)})"
 
 
-def search_of(oracle: Oracle, right: Callable[[Probe], bool], fixed: Collection[str]) -> _RightSizes:
-    """The search for the sizes at which one graph is right, as far as a file's bounds need it."""
-    return _RightSizes(oracle, right, fixed)
-
-
-class _RightSizes:
+class RightSizes:
     """The search for the sizes at which one graph is right.
 
     oracle: answers for eager. right: runs the graph at one more probe. fixed: dimensions that keep the example's size.
@@ -94,7 +89,7 @@ class _RightSizes:
         self, oracle: Oracle, right: Callable[[Probe], bool], fixed: Collection[str] = (), questions: int = _FOR_A_FILE
     ) -> None:
         self._oracle, self._right, self._questions = oracle, right, questions
-        self._example = {dim.name: dim.size for dim in oracle.dims}
+        self._example = oracle.example
         self._dims = [dim for dim in oracle.dims if dim.name not in fixed]
         self._fixed = [_only(dim) for dim in oracle.dims if dim.name in fixed]
         self._known: dict[tuple[int, ...], bool | None] = {}
