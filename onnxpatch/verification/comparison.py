@@ -41,7 +41,7 @@ def compare(name: str, expected: torch.Tensor, found: object, tolerance: float =
     tolerance: math.inf to measure alone. Wrong is then another shape, floats for whole numbers, and a NaN of its own.
     """
     want, got = as_array(expected), as_array(found)
-    head = OutputParity(name, tuple(want.shape), tuple(got.shape), _dtype_name(expected), _dtype_name(found))
+    head = OutputParity(name, tuple(want.shape), tuple(got.shape), dtype_text(expected), dtype_text(found))
     if want.shape != got.shape:
         return replace(head, reason=f"shape {tuple(got.shape)}, eager has {tuple(want.shape)}", **_UNKNOWN)
     measured = math.isinf(tolerance)
@@ -54,7 +54,12 @@ def compare(name: str, expected: torch.Tensor, found: object, tolerance: float =
     if want.dtype.kind == "f":
         return _floats(head, want, got, tolerance_for(expected.dtype, tolerance))
     exact = _exact(head, want, got)
-    return replace(exact, reason="", first_index=None) if measured else exact
+    return accepted(exact) if measured else exact
+
+
+def accepted(output: OutputParity) -> OutputParity:
+    """The output without what is wrong with it; how far it is off stays."""
+    return replace(output, reason="", first_index=None)
 
 
 def is_blank(outputs: Sequence[torch.Tensor | None]) -> bool:
@@ -82,7 +87,8 @@ def all_alike(expected: Sequence[torch.Tensor | None] | None, found: Sequence[ob
     return expected is not None and all(one.ok for one in compare_all([""] * len(expected), expected, found))
 
 
-def _dtype_name(value: Any) -> str:
+def dtype_text(value: Any) -> str:
+    """`float32`, of a tensor or an array."""
     return str(value.dtype).removeprefix("torch.")
 
 
@@ -91,7 +97,7 @@ def _kind(array: np.ndarray[Any, Any], value: object) -> str:
     # int32 in place of int64 is no error: the values are compared exactly all the same.
     if array.dtype.kind != "f":
         return "i" if array.dtype.kind in "iu" else str(array.dtype.kind)
-    name = _dtype_name(value)
+    name = dtype_text(value)
     # A complex tensor is compared as pairs of reals, a list or a number by the array that was made of it.
     return name if name in _COARSE or name.startswith("float") else str(array.dtype)
 

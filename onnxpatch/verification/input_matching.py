@@ -18,6 +18,7 @@ from onnxpatch.inputs.leaves import Inputs, Leaf
 from onnxpatch.onnxfile.graph import dtype_name
 from onnxpatch.onnxfile.runtime import Graph
 from onnxpatch.results.checks import Frozen
+from onnxpatch.verification.comparison import dtype_text
 
 
 @dataclass(frozen=True)
@@ -135,12 +136,12 @@ def refuse_unfitting(graph: Graph, inputs: Inputs, feed: Feed, specs: Sequence[s
             continue
         dtype, shape = _dtype(graph, name), graph.input_shape(name)
         free = {axis for axis, spec in specs[leaf].items() if shapes.is_dynamic(spec)}
-        fits = name in feed.widths or dtype in ("undefined", _name(value))
+        fits = name in feed.widths or dtype in ("undefined", dtype_text(value))
         if fits and _takes(shape, value.shape, free):
             continue
         raise InputError(
             f"{graph.path.name}: input {name!r} is {dtype}{_format_shape(shape)}, the example gives {given.name} as "
-            f"{_name(value)}{_format_shape(value.shape)}: give the example that it was exported with"
+            f"{dtype_text(value)}{_format_shape(value.shape)}: give the example that it was exported with"
         )
 
 
@@ -161,10 +162,6 @@ def frozen_inputs(graph: Graph, feed: Feed, dims: Sequence[DynamicDim]) -> list[
 
 def _dtype(graph: Graph, name: str) -> str:
     return dtype_name(next(i for i in graph.inputs if i.name == name).type.tensor_type.elem_type)
-
-
-def _name(value: torch.Tensor) -> str:
-    return str(value.dtype).removeprefix("torch.")
 
 
 def _takes(shape: Sequence[object], sizes: Sequence[int], free: set[int]) -> bool:

@@ -31,7 +31,7 @@ from torch.overrides import TorchFunctionMode
 from onnxpatch.inputs.held_objects import each_once
 from onnxpatch.onnxfile.runtimes.interface import as_array
 from onnxpatch.results.checks import Checked, OutputParity
-from onnxpatch.verification.comparison import NON_FINITE, TOLERANCE, compare_all, tolerance_for
+from onnxpatch.verification.comparison import NON_FINITE, TOLERANCE, accepted, compare_all, tolerance_for
 from onnxpatch.verification.eager import Answer, Eager
 from onnxpatch.verification.probe import Probe
 
@@ -261,7 +261,7 @@ def excused(check: Checked, found: Sequence[object], probe: Probe, eager: Eager,
     if any(output.first_index is None for output in wrong.values()):
         return check
     if _as_coarse(wrong, probe, eager, tolerance):
-        return replace(check, outputs=tuple(map(_accepted, check.outputs)), status="right")
+        return replace(check, outputs=tuple(map(accepted, check.outputs)), status="right")
     names = [output.name for output in check.outputs]
     orders = [answer.outputs for answer in _other_orders(probe, eager) if answer.outputs is not None]
     for again in (compare_all(names, outputs, found, tolerance) for outputs in orders):
@@ -273,10 +273,6 @@ def excused(check: Checked, found: Sequence[object], probe: Probe, eager: Eager,
         if not unmoved:
             return replace(check, status="unsteady", error=reason)
     return check
-
-
-def _accepted(output: OutputParity) -> OutputParity:
-    return replace(output, reason="", first_index=None)
 
 
 def _as_coarse(wrong: Mapping[int, OutputParity], probe: Probe, eager: Eager, tolerance: float) -> bool:
