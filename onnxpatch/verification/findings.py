@@ -27,7 +27,7 @@ def specialized(
     """`known`, and the dimensions that a node keeps. checks: of the first probes, in order."""
     found, example = list(known), probes[0]
     bad = [(c, p) for c, p in zip(checks, probes, strict=False) if not c.ok and p.sizes != example.sizes]
-    bad.sort(key=lambda pair: _moved(example, pair[1]).count(","))  # H alone says more than H and W together
+    bad.sort(key=lambda pair: len(_moved(example, pair[1])))  # H alone says more than H and W together
     for check, probe in bad[: 2 * _MOST]:
         at_node = frozen_at(graph, check.node, example, probe, checks) if check.node else None
         if at_node and (at_node.node, at_node.dimension) not in [(one.node, one.dimension) for one in found]:
@@ -45,30 +45,28 @@ def _fewest_moved(found: list[Frozen]) -> list[Frozen]:
     return [one for names, one in moved if not any(less < names and other.node == one.node for less, other in moved)]
 
 
-def _moved(example: Probe, probe: Probe) -> str:
-    return ", ".join(name for name, size in probe.sizes.items() if example.sizes.get(name) != size)
+def _moved(example: Probe, probe: Probe) -> list[str]:
+    return [name for name, size in probe.sizes.items() if example.sizes.get(name) != size]
 
 
 def frozen_at(graph: Graph, node_name: str, example: Probe, other: Probe, checks: Sequence[Checked]) -> Frozen | None:
     """The node that the runtime named when it failed at another size. It is called specialized if no other is right."""
-    moved = [name for name, size in other.sizes.items() if example.sizes.get(name) != size]
+    moved = _moved(example, other)
     kept, failing = (", ".join(str(probe.sizes[name]) for name in moved) for probe in (example, other))
     right = {tuple(check.sizes[name] for name in moved) for check in checks if check.ok and check.sizes}
     right.discard(tuple(example.sizes[name] for name in moved))
-    for node in all_nodes(graph.proto.graph):
-        if node.name == node_name:
-            others = " and ".join(", ".join(map(str, sizes)) for sizes in sorted(right)[:_MOST])
-            where = f"was specialized to {kept}; this node fails at {failing}"
-            if right:
-                where = f"makes this node fail at {failing}, not at {others}"
-            return Frozen(", ".join(moved), where, node.name, node.op_type, source_line(node))
-    return None
+    where = f"was specialized to {kept}; this node fails at {failing}"
+    if right:
+        others = " and ".join(", ".join(map(str, sizes)) for sizes in sorted(right)[:_MOST])
+        where = f"makes this node fail at {failing}, not at {others}"
+    named = (node for node in all_nodes(graph.proto.graph) if node.name == node_name)
+    return next((Frozen(", ".join(moved), where, n.name, n.op_type, source_line(n)) for n in named), None)
 
 
 def frozen_nodes(graph: Graph, feed: Feed, example: Probe, other: Probe) -> Iterator[Frozen]:
     """Nodes such as Reshape whose output keeps a size between two probes at which their input changes it."""
     before, after = (intermediate_shapes(graph, feed.of(probe.values)) for probe in (example, other))
-    moved = _moved(example, other)
+    moved = ", ".join(_moved(example, other))
     for node in graph.proto.graph.node:
         if node.op_type not in _SIZED or not node.input:
             continue
