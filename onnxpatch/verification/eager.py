@@ -84,16 +84,16 @@ def flatten_output(output: object) -> list[torch.Tensor]:
 
 def _kept(output: object) -> Any:
     """A copy of an output, since its tensors may be views of inputs or buffers."""
-    # pytree takes a dataclass that nobody registered for one leaf, and would not copy the tensors in it.
-    if is_dataclass(output) and not isinstance(output, type) and type(output) not in pytree.SUPPORTED_NODES:
-        return replace(output, **{f.name: _kept(getattr(output, f.name)) for f in fields(output) if f.init})
     return pytree.tree_map(_kept_leaf, _opened(output))
 
 
 def _kept_leaf(leaf: object) -> object:
     if isinstance(leaf, torch.Tensor):
         return leaf.detach().clone()
-    return _kept(leaf) if is_dataclass(leaf) and not isinstance(leaf, type) else leaf
+    # pytree takes a dataclass that nobody registered for one leaf, and would not copy the tensors in it.
+    if is_dataclass(leaf) and not isinstance(leaf, type):
+        return replace(leaf, **{f.name: _kept(getattr(leaf, f.name)) for f in fields(leaf) if f.init})
+    return leaf
 
 
 def _random_state() -> bytes:
