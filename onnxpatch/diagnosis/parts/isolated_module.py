@@ -44,10 +44,8 @@ Calls = list[list[_RecordedCall]]
 """Of one unit, for each probe."""
 
 
-def _cloned(value: object) -> Value:
-    clone = taken_apart(value)
-    clone.leaves = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in clone.leaves]
-    return clone
+def _cloned(leaves: Iterable[object]) -> list[object]:
+    return [leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
 
 # ------------------------------------------------------------------ recording
@@ -71,11 +69,11 @@ def _record_calls(unit: Unit, into: Calls, undo: list[Callable[[], object]]) -> 
     pending: list[Value] = []
 
     def enter(args: object, kwargs: object) -> None:
-        pending.append(_cloned((args, kwargs)))
+        given = taken_apart((args, kwargs))
+        pending.append(Value(_cloned(given.leaves), given.form))
 
     def leave(output: object) -> None:
-        outputs = [v.detach().clone() if isinstance(v, torch.Tensor) else v for v in graph_outputs(output)]
-        into[-1].append(_RecordedCall(pending.pop(), outputs))
+        into[-1].append(_RecordedCall(pending.pop(), _cloned(graph_outputs(output))))
 
     if unit.method != "forward":
         _wrap_method(unit, enter, leave, undo)
@@ -145,7 +143,8 @@ class IsolatedModule(torch.nn.Module):
         """(args, kwargs) of the unit for the tensors that the graph takes."""
         remaining, leaves = iter(tensors), []
         for role, constant in zip(self.roles, self.recorded.leaves, strict=True):
-            leaves.append(constant if role == "constant" else _from_input(role, next(remaining)))
+            tensor = None if role == "constant" else next(remaining)
+            leaves.append(constant if tensor is None else tensor.shape[0] if role == "size" else tensor)
         return self.recorded.rebuild(leaves)
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -155,14 +154,10 @@ class IsolatedModule(torch.nn.Module):
         return _as_tensors(graph_outputs(call(*args, **kwargs)), self._output_roles)
 
 
-def _from_input(role: Role, tensor: torch.Tensor) -> torch.Tensor | int:
-    return tensor.shape[0] if role == "size" else tensor
-
-
-def _as_tensors(outputs: Sequence[object], roles: Sequence[Role]) -> tuple[torch.Tensor, ...]:
-    """The outputs of a unit as tensors; a size as a tensor of zeros of that length, constants left out."""
+def _as_tensors(leaves: Sequence[object], roles: Sequence[Role]) -> tuple[torch.Tensor, ...]:
+    """What a unit takes or returns, as tensors; a size as a tensor of zeros of that length, constants left out."""
     tensors: list[torch.Tensor] = []
-    for role, value in zip(roles, outputs, strict=False):
+    for role, value in zip(roles, leaves, strict=False):
         if role == "tensor" and isinstance(value, torch.Tensor):
             tensors.append(value)
         elif role == "size":
@@ -243,12 +238,8 @@ def _equal(a: object, b: object) -> bool:
 
 
 def _probe(call: _RecordedCall, probe: Probe, roles: Sequence[Role], output_roles: Sequence[Role]) -> Probe:
-    values = [_as_input(r, v) for r, v in zip(roles, call.inputs.leaves, strict=True) if r != "constant"]
+    values = list(_as_tensors(call.inputs.leaves, roles))
     return Probe(probe.label, probe.kind, probe.sizes, values, _as_tensors(call.outputs, output_roles))
-
-
-def _as_input(role: Role, value: object) -> torch.Tensor:
-    return torch.zeros(cast(int, value)) if role == "size" else cast(torch.Tensor, value)
 
 
 def _example_first(probes: list[Probe]) -> list[Probe]:
