@@ -138,11 +138,9 @@ def introduced() -> dict[str, int]:
     """The opset that introduced each ONNX operator, from the installed onnx."""
     import onnx
 
-    first: dict[str, int] = {}
-    for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "":
-            first[schema.name] = min(schema.since_version, first.get(schema.name, schema.since_version))
-    return first
+    schemas = [one for one in onnx.defs.get_all_schemas_with_history() if one.domain == ""]
+    # The oldest last: it stays.
+    return {one.name: one.since_version for one in sorted(schemas, key=lambda one: -one.since_version)}
 
 
 def _onnx_operators(functions: Iterable[Translation]) -> dict[str, int]:
