@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.diagnosis.parts.part_trials import Progress, RecordedPart, recorded_part
+from onnxpatch.diagnosis.parts.part_trials import RecordedPart, recorded_part
 from onnxpatch.diagnosis.parts.search import Search
 from onnxpatch.diagnosis.treatment import treat
 from onnxpatch.diagnosis.trial import Subject
@@ -24,7 +24,7 @@ from onnxpatch.exporters.artifact import write_text
 from onnxpatch.exporters.request import ExportRequest, chosen_exporter
 from onnxpatch.inputs.modules import as_module
 from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runnable, is_real
-from onnxpatch.messages.text import progress_writer
+from onnxpatch.messages.text import Progress, progress_writer
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.patching.fingerprints import fingerprint
 from onnxpatch.patching.forward_state import process_state_kept

@@ -10,7 +10,7 @@ import logging
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from onnxpatch.attempts.attempt import Attempt
 from onnxpatch.attempts.failure import Failure
 from onnxpatch.attempts.one_attempt import ExportContext, Proven, attempt_once
 from onnxpatch.errors import ExportError, VerificationError
-from onnxpatch.messages.text import one_line, tell
+from onnxpatch.messages.text import Progress, one_line, tell
 from onnxpatch.onnxfile.mapped_weights import bytes_beside
 from onnxpatch.results.checks import AttemptResult
 from onnxpatch.settings import Exporter
@@ -113,7 +113,7 @@ class AttemptLog:
         left = max(0.0, _ALL_SECONDS - self.later_seconds - cut * self.first_seconds)
         return min(left, max(_LEAST_SECONDS, (1 if cut else _TIMES_THE_FIRST) * self.first_seconds))
 
-    def _progress(self, attempt: Attempt) -> Callable[[str, int, int], None] | None:
+    def _progress(self, attempt: Attempt) -> Progress | None:
         progress, title = self.shared.progress, f"attempt {len(self.made) + 1}, {attempt.name(self.first)}"
         limit = self._seconds_left()
         within = f" (at most {limit:.0f} s of processor time)" if limit is not None else ""

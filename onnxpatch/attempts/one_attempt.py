@@ -23,6 +23,7 @@ from onnxpatch.exporters.opened_call import OutputLayout, layout_of
 from onnxpatch.exporters.request import ExportRequest
 from onnxpatch.inputs.leaves import Inputs
 from onnxpatch.limits import TimeLimit, limited
+from onnxpatch.messages.text import Progress
 from onnxpatch.messages.user_code import told_when_late
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
@@ -43,7 +44,7 @@ from onnxpatch.verification.eager import Eager, Flatten, flatten_output
 from onnxpatch.verification.input_matching import feed_of
 from onnxpatch.verification.probe import Budget
 from onnxpatch.verification.reference import Reference
-from onnxpatch.verification.runner import Progress, compare_graphs, fixed_limits
+from onnxpatch.verification.runner import compare_graphs, fixed_limits
 
 _MOST_LINES = 3  # that the hint about branches names
 _LARGER = (3, 2)  # sizes to trace at instead of 1

@@ -14,8 +14,8 @@ import torch
 
 from onnxpatch.errors import InputError
 from onnxpatch.exporters.artifact import write_text
-from onnxpatch.html.comparison import Comparison, Progress, alone, compared_with_plain
-from onnxpatch.messages.text import plural, visible, without_folders
+from onnxpatch.html.comparison import Comparison, alone, compared_with_plain
+from onnxpatch.messages.text import Progress, plural, visible, without_folders
 from onnxpatch.patching.plan import Plan
 from onnxpatch.results.diagnosis import Diagnosis
 from onnxpatch.results.report import Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import torch
 
 from onnxpatch.errors import ExportError, OnnxpatchError
 from onnxpatch.export import export
-from onnxpatch.messages.text import in_bytes
+from onnxpatch.messages.text import Progress, in_bytes
 from onnxpatch.onnxfile.graph import dtype_name, operator_counts
 from onnxpatch.onnxfile.mapped_weights import bytes_of
 from onnxpatch.onnxfile.runtime import load_graph
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
 
-Progress = Callable[[str, int, int], None]
 _CALL = ("args", "kwargs", "dynamic_shapes", "input_names")
 _KITS = ("only", "exclude", "branches", "image_size", "attempts", "prefer", "bounds")  # plain torch has none of these
 _PLANNING = ("only", "exclude", "image_size", "branches")

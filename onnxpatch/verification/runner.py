@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.inputs.dims import DynamicDim, SizeRelation
+from onnxpatch.messages.text import Progress
 from onnxpatch.onnxfile import size_bounds
 from onnxpatch.onnxfile.graph import random_nodes, unfed_outputs
 from onnxpatch.onnxfile.runtime import Graph
@@ -31,7 +32,6 @@ from onnxpatch.verification.right_sizes import right_within
 from onnxpatch.verification.undetermined import excused
 from onnxpatch.verification.untried import untried
 
-Progress = Callable[[str, int, int], None]
 _UNFED = "output {!r} does not depend on the input: what computes it has no ONNX form, and it is the example's result"
 _MORE_DRAWS = 2  # further runs of a probe, for a graph that draws random numbers
 _TIMES_EAGER = 4  # what eager took at most: a runtime keeps memory that it may use again

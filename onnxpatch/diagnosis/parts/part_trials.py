@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -23,6 +23,7 @@ from onnxpatch.diagnosis.part_export import attempt
 from onnxpatch.diagnosis.parts.isolated_module import Case, IsolatedModule, case_of, record
 from onnxpatch.diagnosis.parts.module_calls import CallTree, Unit
 from onnxpatch.diagnosis.trial import Subject, Trial
+from onnxpatch.messages.text import Progress
 from onnxpatch.patching.registry import Registry
 from onnxpatch.results.checks import AttemptResult
 from onnxpatch.results.diagnosis import Diagnosis
@@ -167,7 +168,6 @@ def _dynamic(calls: Sequence[Args]) -> tuple[dict[int, str] | None, ...] | None:
     return made if any(made) else None
 
 
-Progress = Callable[[str, int, int], None]
 _LEAST_SECONDS = 10.0  # that every export gets: a sound part of a model takes two or three
 
 
