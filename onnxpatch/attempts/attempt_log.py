@@ -100,10 +100,8 @@ class AttemptLog:
 
     def results(self, delivered: Proven | None = None) -> list[AttemptResult]:
         """The attempts, as the report lists them."""
-        return [self._result(one, delivered) for one in self.made]
-
-    def _result(self, one: Proven | Failure, delivered: Proven | None) -> AttemptResult:
-        return replace(_result(one, self.first, one is delivered), **self.figures.get(one.attempt, {}))
+        results = ((one, _result(one, self.first, one is delivered)) for one in self.made)
+        return [replace(result, **self.figures.get(one.attempt, {})) for one, result in results]
 
     def _seconds_left(self) -> float | None:
         """What the exporter may take in the next attempt, of processor time; None for no limit."""

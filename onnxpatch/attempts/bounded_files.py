@@ -59,7 +59,7 @@ def _related(log: AttemptLog, wrong: Proven) -> Proven | None:
     assert reference is not None
     for relation in (one for one in relations(reference.dims) if (one.name, one.size.text) in told):
         more = related_probes(reference.oracle, relation)
-        reference.probes = list({id(one): one for one in (*reference.probes, *more)}.values())
+        reference.probes = list(dict.fromkeys((*reference.probes, *more)))
         outcome = log.attempt(replace(wrong.attempt, related=(relation,)))
         if isinstance(outcome, Proven):
             bounds, call = {relation.name: relation.words}, wrong.attempt.call(log.shared.request, narrow=True)
@@ -144,7 +144,7 @@ def _within_bounds(
     size_bounds.write_bounds(made.exported.path, bounds, {CALL: call})
     # A copy: other attempts are not compared at the edges of this file's bounds.
     inside = copy.copy(reference)
-    inside.probes = list({id(p): p for p in (*reference.probes, *search.edges(bounds))}.values())
+    inside.probes = list(dict.fromkeys((*reference.probes, *search.edges(bounds))))
     report = replace(
         made.report, checks=[], frozen=[], guards=[], notes=list(made.exported.notes),
         bounds={bound.name: bound.words for bound in bounds}, call=call, seconds=dict(made.report.seconds),
