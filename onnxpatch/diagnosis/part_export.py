@@ -177,13 +177,9 @@ def _note_refusal(error: Exception, trial: Trial) -> None:
     trial.error = " ".join(str(root).split()) or type(root).__name__
     trial.places = [place for one in errors for place in lines_of_error(one)]
     # A refusal of the translation: torch.export went through, and its program has the lines of the operators.
-    trial.captured = next((program for one in errors for program in _programs(one)), trial.captured)
-
-
-def _programs(error: BaseException) -> Iterator[torch.export.ExportedProgram]:
-    """ExportedPrograms in the local names of an error's frames: what the exporter was translating."""
-    for frame, _ in frames_of(error):
-        yield from (v for v in frame.f_locals.values() if isinstance(v, torch.export.ExportedProgram))
+    # It is in the local names of an error's frames: what the exporter was translating.
+    names = (value for one in errors for frame, _ in frames_of(one) for value in frame.f_locals.values())
+    trial.captured = next((one for one in names if isinstance(one, torch.export.ExportedProgram)), trial.captured)
 
 
 # ------------------------------------------------------------------ comparing

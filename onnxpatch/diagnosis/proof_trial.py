@@ -166,12 +166,14 @@ def changed(proof: Proof, exporter: Exporter, patch: Patch) -> str | None:
         return None
     build = proof.build if isinstance(proof.unchanged, str) else proof.unchanged
     model, examples = case(build, proof.examples)
-    shapes = None if fixed else proof.specs(examples)
-    if _captures_differ(
-        ExportRequest.parse(model, examples[0], None, exporter, dynamic_shapes=shapes, opset_version=proof.opset), patch
-    ):
-        return "it changes the graph of the case in which it must change nothing"
-    return None
+    request = ExportRequest.parse(
+        model, examples[0], None, exporter,
+        dynamic_shapes=None if fixed else proof.specs(examples), opset_version=proof.opset,
+    )  # fmt: skip
+    plain = _captured(request)
+    with _patched_by([patch], request):
+        same = _captured(request) == plain
+    return None if same else "it changes the graph of the case in which it must change nothing"
 
 
 def _of_an_ordinary_network(exporter: Exporter) -> ExportRequest:
@@ -205,12 +207,6 @@ class _Ordinary(torch.nn.Module):
         pooled = torch.nn.functional.max_pool2d(torch.relu(self.norm(self.conv(image))), 2)
         hidden = torch.nn.functional.silu(self.hidden(pooled.mean((2, 3))))
         return torch.softmax(self.out(hidden + hidden.sigmoid()), -1), torch.cat((pooled[:, :4], pooled[:, 4:]), 1)
-
-
-def _captures_differ(request: ExportRequest, patch: Patch) -> bool:
-    plain = _captured(request)
-    with _patched_by([patch], request):
-        return _captured(request) != plain
 
 
 def _captured(request: ExportRequest) -> str:

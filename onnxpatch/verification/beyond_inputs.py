@@ -146,7 +146,7 @@ def _read_outside(functions: Sequence[Function], lines: Lines) -> Iterator[tuple
     # The search through a source takes longer.
     told = [one for one in functions if loading[one] or _writes_or_asks(one)]
     for function, source, node in _nodes(told, lines):
-        place = f"{function.code.co_filename}:{getattr(node, 'lineno', 0)}"
+        place = _place(function, node)
         if name := _changed_outside(function, source, node):
             yield _KEEPS, f"{name} ({place})"
         elif _asks_for_one(function, node):

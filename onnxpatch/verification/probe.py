@@ -146,17 +146,14 @@ def resized_ints(example: torch.Tensor, shape: Sequence[int], moves: Moves) -> t
         if out.shape[axis] != size:
             out = _resized(out, axis, size)
     if relation is not None and out.numel():
-        out = _FITS[relation[0]](out, int(_now(example, relation[0])), relation[1])
+        how, wanted = relation
+        out = _FITS[how](out, int(example.sum() if how == "sum" else example.max()), wanted)
     return out.round().to(example.dtype).to(example.device)
 
 
 def _counts(value: torch.Tensor) -> bool:
     whole = not value.is_floating_point() and not value.is_complex() and value.dtype != torch.bool
     return whole and 0 < value.numel() <= _ROW and int(value.min()) >= 0
-
-
-def _now(example: torch.Tensor, relation: Relation) -> int:
-    return int(example.sum() if relation == "sum" else example.max())
 
 
 def _resized(values: torch.Tensor, axis: int, size: int) -> torch.Tensor:

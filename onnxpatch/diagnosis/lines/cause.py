@@ -210,14 +210,15 @@ def _traced(
     example = trace_execution(unit, eager, subject.probes[0].values, watched)
     if example is None:
         return suspects
-    start = time.perf_counter()
+    start, kind = time.perf_counter(), kinds.BRANCH_SIZE if other_sizes else kinds.BRANCH_TENSOR
     by_statement = {suspect.statement: suspect for suspect in suspects}
     for index in (*wrong, *right):
         run = trace_execution(unit, eager, subject.probes[index].values, watched)
         if run is None or time.perf_counter() - start > _SECONDS:
             return suspects
         for statement in changed_statements(example, run):
-            suspect = by_statement.setdefault(statement, _Suspect(_changed_cause(statement, other_sizes), statement))
+            cause = cause_at([Site(statement.file, statement.start)], kind)
+            suspect = by_statement.setdefault(statement, _Suspect(cause, statement))
             suspect.changes_at.add(index)
             suspect.traced = True
     return _with_order(list(by_statement.values()), example.first_run(), example.numbers)
@@ -233,8 +234,3 @@ def _with_order(suspects: list[_Suspect], first_run: Mapping[Line, int], numbers
         lines = range(statement.start, statement.end + 1)
         suspect.order = min((first_run.get((statement.file, line), _LAST) for line in lines), default=_LAST)
     return suspects
-
-
-def _changed_cause(statement: Statement, other_sizes: bool) -> Cause:
-    place = Site(statement.file, statement.start)
-    return cause_at([place], kinds.BRANCH_SIZE if other_sizes else kinds.BRANCH_TENSOR)
