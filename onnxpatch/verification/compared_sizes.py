@@ -14,13 +14,12 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxpatch.decisions.ask import Site
 from onnxpatch.inputs.dims import DynamicDim
 from onnxpatch.verification.branch_recorder import Decisions
-from onnxpatch.verification.numbers_in_code import Mentioned
 from onnxpatch.verification.oracle import Oracle
 from onnxpatch.verification.probe import Probe
 from onnxpatch.verification.size_recorder import SizeComparison
@@ -77,7 +76,7 @@ def _turned(oracle: Oracle, example: Decisions, runs: list[_Run]) -> Iterator[Pr
     for one, run in open_ends:  # grows
         base, tried = run.sizes, list[Wish]()
         exchanged = list(_exchanged(oracle, base)) if run.is_tied(one) else []
-        for wish in (*exchanged, *_wishes(one, oracle.dims, base, oracle.mentioned)):
+        for wish in (*exchanged, *_wishes(one, oracle, base)):
             if kept == _MOST_OF_COMPARISONS or asked == _QUESTIONS or oracle.spent > end:
                 return
             if _is_settled(one, seen, [run for run in runs if run.sizes in tried], runs, bool(exchanged)):
@@ -104,11 +103,10 @@ def _followed(oracle: Oracle, wish: Wish, runs: list[_Run]) -> tuple[Probe | Non
 
 def _exchanged(oracle: Oracle, base: Wish) -> Iterator[Wish]:
     """Sizes of which the product is as before, then each twice as large alone."""
-    inner = [dim.name for dim in oracle.dims if any(axis for _, axis, _ in dim.places)]
-    for a, b in itertools.permutations(inner[:3], 2):
+    for a, b in itertools.permutations(oracle.inner[:3], 2):
         times = [n for n in (2, 3, 5) if base[b] % n == 0]
         yield from ({**base, a: n * base[a], b: base[b] // n} for n in times[:1])
-    yield from ({**base, dim.name: 2 * base[dim.name]} for dim in oracle.dims)
+    yield from ({**base, name: 2 * size} for name, size in base.items())
 
 
 def _fixed(runs: Sequence[_Run]) -> frozenset[Place]:
@@ -150,10 +148,10 @@ def _is_fixed(one: SizeComparison, runs: Sequence[_Run], tied: bool = False) -> 
     return all(ends[name][0] == ends[name][1] and {name} in moved for name in left)
 
 
-def _wishes(one: SizeComparison, dims: Sequence[DynamicDim], base: Wish, hints: Mentioned) -> Iterator[Wish]:
+def _wishes(one: SizeComparison, oracle: Oracle, base: Wish) -> Iterator[Wish]:
     """Sizes at which the comparison may have the other outcome, likely ones first, each once."""
     asked = [base]
-    for guess in _guesses(one, dims, base, hints):
+    for guess in _guesses(one, oracle, base):
         wish = {**base, **guess}
         if wish not in asked and min(wish.values()) > 0:
             asked.append(wish)
@@ -162,27 +160,21 @@ def _wishes(one: SizeComparison, dims: Sequence[DynamicDim], base: Wish, hints: 
             return
 
 
-def _guesses(one: SizeComparison, dims: Sequence[DynamicDim], base: Wish, hints: Mentioned) -> Iterator[Wish]:
-    wanted, inner = list(_wanted(one)), [dim.name for dim in dims if any(axis for _, axis, _ in dim.places)]
-    theirs = [dim.name for dim in dims if base[dim.name] == one.size] or _by_kinship(one, dims, base)
-    if one.equality and not one.step:
-        yield from _equalled(one, theirs, inner, base, hints)
+def _guesses(one: SizeComparison, oracle: Oracle, base: Wish) -> Iterator[Wish]:
+    wanted, inner, hints = list(_wanted(one)), oracle.inner, oracle.mentioned
+    theirs = [name for name, size in base.items() if size == one.size] or _by_kinship(one, oracle.dims, base)
+    if one.equality and not one.step:  # h == w: either may move
+        yield from ({name: int(one.other)} for name in theirs)
+        yield from ({name: one.size} for name, size in base.items() if size == one.other)
+        # What is as many as a table has is so at the size that the model was made for.
+        yield from (dict.fromkeys(inner, size) for size in hints.native[:2] if one.size != one.other)
     for value in wanted:
         yield from _all_to(value, 1, one, theirs, theirs, base)
     for value in wanted[:2]:
-        for step in _steps(hints):
+        for step in dict.fromkeys([*hints.steps[:2], 2, 8, 32]):
             yield from _all_to(value, step, one, theirs, inner, base)
         share = math.sqrt(max(0, value) / max(1, one.size))  # if the compared size is an area
         yield {name: math.ceil(base[name] * share) for name in inner}
-
-
-def _equalled(
-    one: SizeComparison, theirs: Sequence[str], inner: Sequence[str], base: Wish, hints: Mentioned
-) -> Iterator[Wish]:
-    """h == w: either may move. What is as many as a table has is so at the size that the model was made for."""
-    yield from ({name: int(one.other)} for name in theirs)
-    yield from ({name: one.size} for name, size in base.items() if size == one.other)
-    yield from (dict.fromkeys(inner, size) for size in hints.native[:2] if one.size != one.other)
 
 
 def _all_to(
@@ -221,7 +213,3 @@ def _scaled(size: int, value: int, one: SizeComparison, step: int) -> int:
     value = max(0, value)
     exact = value if size == one.size else math.ceil(size * value / max(1, one.size))
     return -(-exact // step) * step
-
-
-def _steps(hints: Mentioned) -> Iterable[int]:
-    return dict.fromkeys([*hints.steps[:2], 2, 8, 32])

@@ -59,6 +59,11 @@ class Oracle:
         """Numbers and sizes that the model mentions."""
         return mentioned(self.eager.model, self.eager.sides.functions)
 
+    @functools.cached_property
+    def inner(self) -> list[str]:
+        """The dimensions inside, such as height and width, without the batch."""
+        return [dim.name for dim in self.dims if any(axis for _, axis, _ in dim.places)]
+
     def start(self, example: Answer) -> Probe:
         """The probe of the example. Runs from here on count against the budget."""
         self._finite, self._before = example.finite, self.eager.elements

@@ -107,7 +107,7 @@ def mentioned_sizes(oracle: Oracle, example: Decisions) -> Iterator[Probe]:
     # The usual search reaches about three times the example by itself.
     far = [n for n in beyond if n > 3 * largest][:most]
     near = [n for n in beyond if n not in far][:most]
-    groups = list(_inner_and_outer(oracle))
+    groups = _inner_and_outer(oracle)
     yield from _at_each(oracle, (dict.fromkeys(names, size) for size in far for names in groups))
     guesses = [dict.fromkeys(names, size) for size in near for names in groups]
     guesses += (wish for key in oracle.mentioned.keys[:_KEYS] for names in groups if (wish := _at_key(names, key)))
@@ -130,16 +130,16 @@ def _unrecorded(oracle: Oracle, example: Decisions) -> list[float]:
     return [n for n in (*named.asked, *(named.others if example.quick else ())) if n not in recorded]
 
 
+def _inner_and_outer(oracle: Oracle) -> list[list[str]]:
+    """The dimensions inside, such as height and width; those outside, such as the batch."""
+    outer = [name for name in oracle.example if name not in oracle.inner]
+    return [names for names in (oracle.inner, outer) if names]
+
+
 def _at_key(names: list[str], key: tuple[int, ...]) -> Wish:
     if not all(1 <= n <= _LARGEST for n in key) or len(key) not in (1, len(names)):
         return {}
     return dict(zip(names, key if len(key) > 1 else key * len(names), strict=True))
-
-
-def _inner_and_outer(oracle: Oracle) -> Iterator[list[str]]:
-    """The dimensions inside, such as height and width; those outside, such as the batch."""
-    inner = [dim.name for dim in oracle.dims if any(axis for _, axis, _ in dim.places)]
-    yield from filter(None, (inner, [dim.name for dim in oracle.dims if dim.name not in inner]))
 
 
 MAKERS: dict[str, Callable[[Oracle, Decisions], Iterator[Probe]]] = {
