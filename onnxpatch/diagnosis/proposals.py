@@ -92,7 +92,7 @@ def _chunks(items: Sequence[T], count: int) -> list[list[T]]:
     return [list(items[a:b]) for a, b in itertools.pairwise(edges) if b > a]
 
 
-def guilty(plan: Plan, wrong: Callable[[], bool], tries: int = 64) -> list[_Step]:
+def guilty(plan: Plan, wrong: Callable[[], bool]) -> list[_Step]:
     """The fewest entries of a plan with which `wrong()` is true; [] where it is false with all of them.
 
     plan: of the unpatched model. wrong: called while the model is patched with a part of the plan.
@@ -103,7 +103,7 @@ def guilty(plan: Plan, wrong: Callable[[], bool], tries: int = 64) -> list[_Step
             return wrong()
 
     steps = steps_of(plan)
-    return fewest(steps, bad, tries) if steps and bad(steps) else []
+    return fewest(steps, bad) if steps and bad(steps) else []
 
 
 Try = Callable[[Subject, str], Trial]

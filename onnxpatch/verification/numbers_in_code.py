@@ -70,10 +70,8 @@ class Mentioned:
         return [n for n in near if abs(n) > 1 or n != int(n)][:_MOST]
 
 
-def mentioned(model: torch.nn.Module, functions: Sequence[Function] = ()) -> Mentioned:
+def mentioned(model: torch.nn.Module, functions: Sequence[Function]) -> Mentioned:
     """functions: of the model, those that ran."""
-    if not isinstance(model, torch.nn.Module):
-        return Mentioned()
     attributes = _by_name(model)
     steps, native = _named(attributes, _STEP, 64), _named(attributes, _NATIVE, _LARGEST)
     asked, others = dict[float, None](), dict[float, None]()

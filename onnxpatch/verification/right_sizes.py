@@ -56,7 +56,7 @@ _PROVING = 2  # multiples beside the example that have to be right
 
 
 def right_within(
-    oracle: Oracle, checks: Sequence[Checked], right: Callable[[Probe], bool], fixed: Collection[str] = ()
+    oracle: Oracle, checks: Sequence[Checked], right: Callable[[Probe], bool], fixed: Collection[str]
 ) -> list[RightWithin]:
     """What to declare instead of the sizes at which a graph is wrong; [] where no declaration keeps them out.
 
@@ -86,7 +86,7 @@ class RightSizes:
     """
 
     def __init__(
-        self, oracle: Oracle, right: Callable[[Probe], bool], fixed: Collection[str] = (), questions: int = _FOR_A_FILE
+        self, oracle: Oracle, right: Callable[[Probe], bool], fixed: Collection[str], questions: int = _FOR_A_FILE
     ) -> None:
         self._oracle, self._right, self._questions = oracle, right, questions
         self._example = oracle.example

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from onnxpatch.errors import InputError, RunError
 from onnxpatch.inputs.dims import DynamicDim, SizeRelation
@@ -45,18 +45,17 @@ def compare_graphs(
     reference: Reference,
     made: Report,
     *,
-    conditions: object = None,
+    conditions: object,
+    limits: _Limits,
     progress: Progress | None = None,
-    limits: _Limits | None = None,
 ) -> Report:
     """Compare the graph with the reference. Returns `made`, the report so far, with the findings added.
 
     graphs: the file, loaded in each runtime that it is compared in. conditions: the ExportedProgram, whose guards the
-    ONNX file does not have. progress: called with (runtime, done, of). limits: the sizes that the graph is meant for,
-    if these are fewer than eager accepts.
+    ONNX file does not have; None for none. limits: the sizes that the graph is meant for. progress: called with
+    (runtime, done, of).
     """
     start = time.perf_counter()
-    limits = limits or _Limits()
     guards = guards_of(conditions, reference.inputs, reference.dims) if conditions is not None else []
     broken = [one for one in breaking_probes(guards, reference.oracle) if limits.admits(one[1].sizes)]
     probes = [probe for probe in _in_order(reference.probes, broken) if limits.admits(probe.sizes)]
@@ -272,7 +271,7 @@ def judged(
 class _Limits:
     """Bounds by the name of a dimension; a dimension without one has no limit. relations: of the sizes."""
 
-    bounds: Mapping[str, SizeBound] = field(default_factory=dict)
+    bounds: Mapping[str, SizeBound]
     relations: Sequence[SizeRelation] = ()
 
     def admits(self, sizes: Mapping[str, int]) -> bool:
@@ -310,7 +309,7 @@ class _Limits:
         return {name: bound.words for name, bound in self.bounds.items()}
 
 
-def fixed_limits(dims: Sequence[DynamicDim], names: Sequence[str], related: Sequence[SizeRelation] = ()) -> _Limits:
+def fixed_limits(dims: Sequence[DynamicDim], names: Sequence[str], related: Sequence[SizeRelation]) -> _Limits:
     """The limits of an export in which these dimensions keep the example's size, and others follow from each other."""
     return _Limits({dim.name: SizeBound(dim.name, dim.size, dim.size) for dim in dims if dim.name in names}, related)
 

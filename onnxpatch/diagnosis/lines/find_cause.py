@@ -48,7 +48,7 @@ _CALLS = {
 BisectLines = Callable[[], list[Site]]
 
 
-def cause_of(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisect: BisectLines | None = None) -> Cause:
+def cause_of(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisect: BisectLines) -> Cause:
     """The likeliest cause of a failed trial; without a line where nothing points at one.
 
     bisect: finds the line by further exports, where the exporter's error names none.
@@ -64,13 +64,13 @@ def cause_of(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisect: 
     return _cause_of_wrong_graph(unit, subject, trial, exporter)
 
 
-def _of_loading(trial: Trial, bisect: BisectLines | None) -> Cause:
+def _of_loading(trial: Trial, bisect: BisectLines) -> Cause:
     """The runtime does not load the graph: its error names an ONNX operator, but no line."""
-    cause = cause_at(bisect() if bisect else [], kinds.NO_TRANSLATION, known=True)
+    cause = cause_at(bisect(), kinds.NO_TRANSLATION, known=True)
     return replace(cause, construct=kinds.NOT_LOADED, operator=onnx_operator_in(trial.error))
 
 
-def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisect: BisectLines | None) -> Cause:
+def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisect: BisectLines) -> Cause:
     operator = operator_in(trial)
     if operator:
         return _of_operator(unit, subject, trial, exporter, operator)
@@ -90,8 +90,7 @@ def _of_refusal(unit: Unit, subject: Subject, trial: Trial, exporter: str, bisec
     if places:
         return cause_at(places, kinds.FIXED_SIZE)
     kind = construct_of_error(trial.kind, trial.error, exporter)
-    # Late, since it takes several exports.
-    places = bisect() if bisect else []
+    places = bisect()  # late, since it takes several exports
     return cause_at(places, kind) if places else cause_in_source(unit, kind)
 
 

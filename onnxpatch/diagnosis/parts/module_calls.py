@@ -153,11 +153,10 @@ CallTree = dict[Key, list[Unit]]
 # ------------------------------------------------------------------ which unit calls which
 def call_tree(model: torch.nn.Module, inputs: Inputs) -> CallTree:
     """Run the example once in eager, and return which unit calls which."""
-    root = Unit("", model)
-    tree, stack = CallTree(), [root]
+    tree, stack = CallTree(), [Unit("", model)]
     # Reversed, so that a module under two names gets the first one, as in named_modules().
     paths = {id(module): path for path, module in reversed(list(modules(model)))}
-    with _hooked(model, root, tree, stack):
+    with _hooked(model, tree, stack):
         eager = Eager(model, inputs)
         before = sys.getprofile()
         watcher = _MethodWatch(paths, tree, stack)
@@ -175,7 +174,7 @@ def _add(tree: CallTree, parent: Unit, child: Unit) -> None:
 
 
 @contextlib.contextmanager
-def _hooked(model: torch.nn.Module, root: Unit, tree: CallTree, stack: list[Unit]) -> Iterator[None]:
+def _hooked(model: torch.nn.Module, tree: CallTree, stack: list[Unit]) -> Iterator[None]:
     handles = []
     seen = {id(model)}
     for path, module in modules(model):
