@@ -46,9 +46,9 @@ from onnxpatch._torch.tensor_origins import (
 )  # fmt: skip
 
 __all__ = [
-    "Array", "all_ones", "as_float", "as_tensor", "assume", "chosen", "constant", "constant_size",
-    "counted", "decided_by_data", "divided_by_data", "divides_negative", "empty_at_first", "example_number",
-    "example_of", "function_name", "keep_constant", "missing_to", "never_negative", "numpy_on_tensors", "one_step",
+    "Array", "all_ones", "as_float", "as_tensor", "assume", "chosen", "constant", "constant_size", "counted",
+    "decided_by_data", "divided_by_data", "divides_negative", "empty_at_first", "example_number", "example_of",
+    "function_name", "keep_constant", "known_size", "missing_to", "never_negative", "numpy_on_tensors", "one_step",
     "operator_of", "places_along", "relation_of", "rounded_quotient", "same_size", "sampled_sizes", "scaled",
     "split_fraction", "spread_by_sizes", "static_number", "symbolic", "traced_from", "traced_from_sizes",
     "traced_value", "tracing_paused", "truncated", "unrecorded",
@@ -76,6 +76,12 @@ def fixed_size(x: Tensor, axis: int) -> int | None:
         with tracing_paused():  # or `shape` gives a tensor that is recorded
             return x.shape[axis]
     return size if isinstance(size, int) else None
+
+
+def known_size(size: Any) -> Any:
+    """A size as a number where no input changes it: under trace every size is a tensor. Others as they are."""
+    number = static_number(size) if isinstance(size, Tensor) else None
+    return size if number is None else number
 
 
 def same_size(a: Any, b: Any) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import op
-from onnxpatch.formulas.symbolic import function_name, static_number, symbolic, traced_from_sizes
+from onnxpatch.formulas.symbolic import function_name, known_size, symbolic, traced_from_sizes
 
 _OPERATORS = {
     "add", "sub", "subtract", "mul", "multiply", "div", "divide", "truediv", "true_divide", "floordiv", "floor_divide",
@@ -192,5 +192,4 @@ def _numbers(argument: Any) -> object:
     if isinstance(argument, tuple | list):
         # A list for a tuple too: torch takes either for sizes.
         return [_numbers(one) for one in argument]
-    known = static_number(argument) if _is_size(argument) else None
-    return argument if known is None else known
+    return known_size(argument) if _is_size(argument) else argument

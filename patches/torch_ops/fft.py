@@ -19,16 +19,10 @@ from onnxpatch import RefusedError, exporting, missing, op
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
 from onnxpatch.formulas.elementary import floats
-from onnxpatch.formulas.symbolic import counted, static_number, symbolic
+from onnxpatch.formulas.symbolic import counted, known_size, symbolic
 from onnxpatch.patching.proof import numbers
 
 Matrices = tuple[torch.Tensor, torch.Tensor]
-
-
-def known(size: object) -> Any:
-    """A size as an int where no input changes it: under trace every size is a tensor."""
-    number = static_number(size) if isinstance(size, torch.Tensor) else None
-    return size if number is None else number
 
 
 def dft_matrices(rows: Any, columns: Any, points: object, like: torch.Tensor, sign: int) -> Matrices:
@@ -48,7 +42,7 @@ def forward_1d(x: Any, size: Any, dim: int, sign: int, half: bool) -> Pair:
     pair = x if isinstance(x, Pair) or x.is_complex() else None
     x = Pair.of(x) if pair is not None else x
     like = x.real if isinstance(x, Pair) else x
-    length = known(size if size is not None else like.shape[dim])
+    length = known_size(size if size is not None else like.shape[dim])
     real, imag = _parts(x, size, dim)
     if fourier.is_long(length, like.dtype):
         if sign > 0 and imag is not None:  # conj(F(conj(x)))
@@ -73,7 +67,7 @@ def _last(part: torch.Tensor, size: object, dim: int) -> torch.Tensor:
 
 def inverse_real_1d(x: Pair, size: object, dim: int) -> torch.Tensor:
     """Unscaled real inverse of a half spectrum along `dim`, of `size` points (2 (terms - 1) when None)."""
-    points = known(size) if size is not None else 2 * (known(x.real.shape[dim]) - 1)
+    points = known_size(size) if size is not None else 2 * (known_size(x.real.shape[dim]) - 1)
     terms = points // 2 + 1
     order = torch.arange(terms, device=x.real.device)
     # Every term counts twice, for its conjugate, but the first, and for an even number of points the last.
@@ -93,7 +87,7 @@ def _fit(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
     """`x` cut or padded with zeros to `size` entries along `dim`."""
     if size is None:
         return x
-    size, present = known(size), known(x.shape[dim])
+    size, present = known_size(size), known_size(x.shape[dim])
     if _static(size) and _static(present) and present >= size:
         return x if present == size else x.narrow(dim, 0, size)
     return _padded(x, size, dim)

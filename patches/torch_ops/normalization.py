@@ -13,7 +13,7 @@ from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas.elementary import by_channel
 from onnxpatch.formulas.layer_nodes import normalized_by_rms as _rms_norm
 from onnxpatch.formulas.nodes import Value, Writer, as_ints, run, target_opset
-from onnxpatch.formulas.symbolic import static_number, tracing_paused
+from onnxpatch.formulas.symbolic import known_size, static_number, tracing_paused
 from onnxpatch.patching.proof import randomised
 
 
@@ -130,7 +130,7 @@ def instance_norm(
     eps: float = 1e-5,
 ) -> torch.Tensor:
     """Normalizes each channel of each sample by its mean and variance, or by the running ones."""
-    channels = static_number(input.shape[1]) if isinstance(input.shape[1], torch.Tensor) else input.shape[1]
+    channels = known_size(input.shape[1])
     if use_input_stats and running_mean is None and isinstance(channels, int) and input.dtype == torch.float32:
         # The exporter is right, and writes one node, where a weight and a bias tell it the number of channels.
         weight = torch.ones(channels) if weight is None else weight

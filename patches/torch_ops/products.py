@@ -14,7 +14,7 @@ from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas import layer_nodes
 from onnxpatch.formulas.calls import call_of, listed
 from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim
-from onnxpatch.formulas.symbolic import counted, example_of, function_name, static_number, symbolic
+from onnxpatch.formulas.symbolic import counted, example_of, function_name, known_size, symbolic
 from onnxpatch.patching.proof import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
 
 
@@ -195,8 +195,7 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
 
 def is_many(x: Tensor) -> bool:
     """Whether x has a static number of rows for which torch computes no differences."""
-    count = x.shape[-2]
-    count = static_number(count) if isinstance(count, Tensor) else count
+    count = known_size(x.shape[-2])
     return isinstance(count, int) and count > _FEW
 
 
@@ -332,10 +331,9 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
         return NotImplemented
     found: Tensor | None = None
     for axis in reversed(range(input.dim())):
-        length = input.shape[axis]
-        fixed = static_number(length) if isinstance(length, Tensor) else length
-        if isinstance(fixed, int):
-            found = torch.linalg.cross(input, other, dim=axis) if fixed == 3 else found
+        length: Any = known_size(input.shape[axis])
+        if isinstance(length, int):
+            found = torch.linalg.cross(input, other, dim=axis) if length == 3 else found
             continue
         size = counted(length, input)
         if isinstance(length, Tensor) and found is not None:

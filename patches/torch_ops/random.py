@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import exporting, op, running_model
-from onnxpatch.formulas.symbolic import static_number, unrecorded
+from onnxpatch.formulas.symbolic import known_size, unrecorded
 
 
 def _drawn(x: Tensor) -> tuple[Tensor, ...]:
@@ -111,8 +111,7 @@ def seeded_draws(original: Callable[..., Tensor], *args: Any, **kwargs: Any) -> 
 def _fixed(argument: Any) -> object:
     if isinstance(argument, tuple | list):
         return [_fixed(one) for one in argument]
-    known = static_number(argument) if isinstance(argument, Tensor) else None
-    return argument if known is None else known
+    return known_size(argument)
 
 
 _KINDS = ("alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "feature_alpha_dropout")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, untraced
-from onnxpatch.formulas.symbolic import decided_by_data, example_of, static_number, symbolic
+from onnxpatch.formulas.symbolic import decided_by_data, example_of, known_size, symbolic
 from onnxpatch.patching.proof import matrices
 
 
@@ -215,8 +215,7 @@ def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
     first, last = start_dim % rank, end_dim % rank
     if first >= last or not decided_by_data(input, [axis for axis in range(rank) if not first <= axis <= last]):
         return NotImplemented
-    known = [static_number(size) if isinstance(size, Tensor) else size for size in input.shape]
-    sizes = [size if number is None else number for size, number in zip(input.shape, known, strict=True)]
+    sizes = [known_size(size) for size in input.shape]
     return input.reshape([*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :]])
 
 

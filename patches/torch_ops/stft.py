@@ -17,7 +17,7 @@ from torch import Tensor
 from onnxpatch import RefusedError, missing, op
 from onnxpatch.formulas import fourier
 from onnxpatch.formulas.complex_pairs import Pair
-from onnxpatch.formulas.symbolic import static_number
+from onnxpatch.formulas.symbolic import known_size
 
 
 def _waves(points: int, terms: int) -> np.ndarray:
@@ -34,18 +34,13 @@ def _window(window: Tensor | None, length: int, points: int, like: Tensor) -> Te
 
 def _sizes(n_fft: object, hop_length: object, win_length: object) -> tuple[int, int, int]:
     """(points, hop, window length) with torch's defaults. All must be static."""
-    points = _number(n_fft)
-    hop = points // 4 if hop_length is None else _number(hop_length)
-    length = points if win_length is None else _number(win_length)
-    if not all(isinstance(size, int) and not isinstance(size, Tensor) for size in (points, hop, length)):
+    # Such as `2 * spectrum.shape[1] - 2`, which is the same for all inputs.
+    points = known_size(n_fft)
+    hop = points // 4 if hop_length is None else known_size(hop_length)
+    length = points if win_length is None else known_size(win_length)
+    if not all(isinstance(size, int) for size in (points, hop, length)):
         raise RefusedError("stft with n_fft, hop_length or win_length computed from an input size: make them constants")
     return points, hop, length
-
-
-def _number(size: object) -> Any:
-    """A size that is the same for all inputs, such as `2 * spectrum.shape[1] - 2`, as a number; others as they are."""
-    known = static_number(size) if isinstance(size, Tensor) else None
-    return size if known is None else known
 
 
 class _Spectrogram(torch.nn.Module):
