@@ -39,11 +39,9 @@ def dft_matrices(rows: Any, columns: Any, points: object, like: torch.Tensor, si
 
 def forward_1d(x: Any, size: Any, dim: int, sign: int, half: bool) -> Pair:
     """Unscaled transform along `dim`, of the first `size` entries (padded with zeros). half: size // 2 + 1 terms."""
-    pair = x if isinstance(x, Pair) or x.is_complex() else None
-    x = Pair.of(x) if pair is not None else x
     like = x.real if isinstance(x, Pair) else x
     length = known_size(size if size is not None else like.shape[dim])
-    real, imag = _parts(x, size, dim)
+    real, imag = _last(like, size, dim), _last(x.imag, size, dim) if isinstance(x, Pair) else None
     if fourier.is_long(length, like.dtype):
         if sign > 0 and imag is not None:  # conj(F(conj(x)))
             imag = -imag
@@ -56,13 +54,15 @@ def forward_1d(x: Any, size: Any, dim: int, sign: int, half: bool) -> Pair:
     return Pair(back(real @ cos - imag @ sin), back(imag @ cos + real @ sin))
 
 
-def _parts(x: Any, size: Any, dim: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Real and imaginary part, if there is one, with `size` entries along `dim`, which becomes the last axis."""
-    return (_last(x.real, size, dim), _last(x.imag, size, dim)) if isinstance(x, Pair) else (_last(x, size, dim), None)
-
-
-def _last(part: torch.Tensor, size: object, dim: int) -> torch.Tensor:
-    return _fit(part, size, dim).transpose(dim, -1)
+def _last(part: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
+    """A part cut or padded with zeros to `size` entries along `dim`, which becomes the last axis."""
+    if size is not None:
+        size, present = known_size(size), known_size(part.shape[dim])
+        if not (isinstance(size, int) and isinstance(present, int) and present >= size):
+            part = _padded(part, size, dim)
+        elif present > size:
+            part = part.narrow(dim, 0, size)
+    return part.transpose(dim, -1)
 
 
 def inverse_real_1d(x: Pair, size: object, dim: int) -> torch.Tensor:
@@ -76,25 +76,11 @@ def inverse_real_1d(x: Pair, size: object, dim: int) -> torch.Tensor:
     real, imag = (_last(part, terms if size is not None else None, dim) for part in (x.real, x.imag))
     if fourier.is_long(points, real.dtype):  # the real part of F(conj(x)), with zeros for the other half
         both = real * weight, -imag * weight
-        if _static(points):
+        if isinstance(points, int):
             both = _padded(both[0], points, -1), _padded(both[1], points, -1)
         return fourier.transform(*both, points, "real")[0].transpose(dim, -1)
     cos, sin = (part * weight[:, None] for part in dft_matrices(terms, points, points, x.real, 1))
     return (real @ cos - imag @ sin).transpose(dim, -1)
-
-
-def _fit(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
-    """`x` cut or padded with zeros to `size` entries along `dim`."""
-    if size is None:
-        return x
-    size, present = known_size(size), known_size(x.shape[dim])
-    if _static(size) and _static(present) and present >= size:
-        return x if present == size else x.narrow(dim, 0, size)
-    return _padded(x, size, dim)
-
-
-def _static(size: object) -> bool:
-    return isinstance(size, int)
 
 
 def _padded(x: torch.Tensor, size: Any, dim: int) -> torch.Tensor:
@@ -114,16 +100,15 @@ def normalized(x: Any, sizes: list[Any], norm: str | None, inverse: bool) -> obj
     return x / (torch.sqrt(total) if norm == "ortho" else total)
 
 
-def _axes(x: Any, s: Any, dim: Any, default: int | None) -> tuple[list[int], list[Any]]:
-    """(dimensions, requested sizes or None) of a transform over several dimensions."""
-    if isinstance(dim, int):
-        dim = (dim,)
+def _axes(name: str, x: Any, s: Any, dim: Any) -> tuple[list[int], list[Any]]:
+    """(dimensions, requested sizes or None) of torch.fft.<name>, which has 2 or n at its end for several dimensions."""
+    s = s if s is None or isinstance(s, tuple | list) else [s]
     if dim is None:
-        wanted = default if s is None else len(s)
-        # As torch: all axes, or as many of the last as sizes are given.
-        dim = tuple(range(-(wanted if wanted is not None else x.dim()), 0))
-    s = [None] * len(dim) if s is None else [None if n == -1 else n for n in s]
-    return list(dim), s
+        # As torch: as many of the last axes as sizes are given, or those that the name says; for n, all.
+        wanted = {"2": 2, "n": x.dim()}.get(name[-1], 1) if s is None else len(s)
+        dim = range(-wanted, 0)
+    dims = [dim] if isinstance(dim, int) else [*dim]
+    return dims, [None] * len(dims) if s is None else [None if n == -1 else n for n in s]
 
 
 def torch_fft(name: str, x: Any, s: object, dim: object, norm: str | None) -> Any:
@@ -131,9 +116,8 @@ def torch_fft(name: str, x: Any, s: object, dim: object, norm: str | None) -> An
     kind = name.removesuffix("2").removesuffix("n")
     if kind not in ("fft", "ifft", "rfft", "irfft"):
         raise RefusedError(f"torch.fft.{name} has no ONNX form here: use fft, ifft, rfft or irfft (also 2 or n)")
-    default = {"2": 2, "n": None}.get(name[-1], 1)
-    x = x if isinstance(x, Pair) or x.is_complex() else floats(x)
-    dims, sizes = _axes(x, s, dim, default)
+    x = Pair.of(x) if isinstance(x, Pair) or x.is_complex() else floats(x)
+    dims, sizes = _axes(name, x, s, dim)
     inverse = kind.startswith("i")
     points = [n if n is not None else x.shape[d] for d, n in zip(dims, sizes, strict=True)]
     if kind == "irfft":
@@ -190,14 +174,8 @@ def fft(
     n: object = None,
 ) -> object:
     """torch.fft's transforms over one, two or all dimensions, of real or complex input."""
-    name = original.__name__.removeprefix("fft_")
     # One-dimensional transforms call it n, the others s.
-    s = s if n is None else n
-    if name in ("fft", "ifft", "rfft", "irfft"):
-        s, dim = (None if s is None else (s,)), -1 if dim is None else dim
-    elif name.endswith("2") and dim is None:
-        dim = (-2, -1)
-    return torch_fft(name, input, s, dim, norm)
+    return torch_fft(original.__name__.removeprefix("fft_"), input, s if n is None else n, dim, norm)
 
 
 _SWAPPED = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -229,24 +207,13 @@ def hermitian(
 ) -> Any:
     """irfft of the conjugate, and the conjugate of rfft, without and with the factor that these have the other way."""
     name = original.__name__.removeprefix("fft_")
-    rank = {"t": 1, "2": 2, "n": None}[name[-1]]
-    axes, sizes = _axes_and_sizes(input, s if n is None else n, dim, rank)
+    axes, sizes = _axes(name, input, s if n is None else n, dim)
     last = functools.partial(_along_last, sizes[-1], axes[-1], norm, name.startswith("i"))
     x = last(input) if name.startswith("i") else input
     other = torch.fft.ifft if name.startswith("i") else torch.fft.fft
     for axis, size in zip(axes[:-1], sizes[:-1], strict=True):
         x = other(x, size, axis, norm)
     return x if name.startswith("i") else last(x)
-
-
-def _axes_and_sizes(x: Tensor, s: Any, dim: Any, rank: int | None) -> tuple[tuple[int, ...], list[Any]]:
-    """rank: how many axes the function has if none are named; None for as many as there are sizes, or all."""
-    s = (s,) if isinstance(s, int) else s
-    if dim is None:
-        count = rank if rank is not None else x.dim() if s is None else len(s)
-        dim = tuple(range(-count, 0))
-    axes = (dim,) if isinstance(dim, int) else tuple(dim)
-    return axes, [None] * len(axes) if s is None else list(s)
 
 
 def _along_last(size: Any, axis: int, norm: str | None, inverse: bool, x: Tensor) -> Tensor:
