@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from onnxpatch._torch import Array, numpy_on_tensors
+from onnxpatch._torch import Array, exporting, numpy_on_tensors
 from onnxpatch._torch.cond import assume, free_symbols
 from onnxpatch._torch.function_modes import function_name, tracing_paused
 from onnxpatch._torch.symbolic_sizes import (
@@ -50,8 +50,8 @@ __all__ = [
     "decided_by_data", "divided_by_data", "divides_negative", "empty_at_first", "example_number", "example_of",
     "function_name", "keep_constant", "known_size", "missing_to", "never_negative", "numpy_on_tensors", "one_step",
     "operator_of", "places_along", "relation_of", "rounded_quotient", "same_size", "sampled_sizes", "scaled",
-    "split_fraction", "spread_by_sizes", "static_number", "symbolic", "traced_from", "traced_from_sizes",
-    "traced_value", "tracing_paused", "truncated", "unrecorded",
+    "size_of_data", "split_fraction", "spread_by_sizes", "static_number", "symbolic", "traced_from",
+    "traced_from_sizes", "traced_value", "tracing_paused", "truncated", "unrecorded",
 ]  # fmt: skip
 
 # float32, in which ONNX computes on sizes, may come out just below a whole number that eager's float64 reaches.
@@ -142,6 +142,15 @@ def as_tensor(value: Any, dtype: torch.dtype, device: torch.device | None = None
 def counted(size: Any, like: Tensor) -> Tensor:
     """A size as a 0-d tensor that the graph computes, on the device of `like`. A Python float would freeze it."""
     return size if isinstance(size, Tensor) else torch.ones_like(torch.arange(size, device=like.device)).sum()
+
+
+def size_of_data(count: Tensor) -> Any:
+    """A whole number that data decides, 0-d, as a size. torch.export takes an item() only if it cannot be negative."""
+    if exporting() == "trace":
+        return count
+    size = count.item()
+    torch._check(size >= 0)
+    return size
 
 
 def scaled(size: Any, scale: Any) -> Any:

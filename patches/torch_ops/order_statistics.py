@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from onnxpatch import exporting, missing, op
+from onnxpatch import missing, op
 from onnxpatch.formulas.scans import cummax
-from onnxpatch.formulas.symbolic import counted, places_along
+from onnxpatch.formulas.symbolic import counted, places_along, size_of_data
 
 _RESULTS: Any = torch.return_types  # torch's stubs lack most of them
 
@@ -207,14 +207,10 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     places = input.to(torch.int64)
     # One more entry, so that an empty input has a maximum.
     longest = torch.cat((places, places.new_full((1,), -1))).amax(0) + 1
-    count: Any = torch.clamp(longest, min=minlength)
     along = places_along(input)
-    if isinstance(along, int) and along <= minlength:
-        count = minlength  # every place has its bin: a number that Python may loop over
-    elif exporting() == "dynamo":
-        count = count.item()
-        # A number out of data may be a size only once it is known not to be negative.
-        torch._check(count >= 0)
+    # Where every place has its bin, a number that Python may loop over.
+    few = isinstance(along, int) and along <= minlength
+    count = minlength if few else size_of_data(torch.clamp(longest, min=minlength))
     # In eager, weights of any dtype but float32 are summed in float64, and so is what comes out.
     wide = weights is None or weights.dtype == torch.float32
     ones = torch.ones_like(places) if weights is None else weights if wide else weights.double()

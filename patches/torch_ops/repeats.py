@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from onnxpatch import exporting, missing, op
-from onnxpatch.formulas.symbolic import symbolic
+from onnxpatch import missing, op
+from onnxpatch.formulas.symbolic import size_of_data, symbolic
 
 
 def _blocks(x: Tensor) -> Tensor:
@@ -135,11 +135,7 @@ def one_hot_of_all(input: Tensor, num_classes: Any = -1) -> Tensor:
     """As many classes as the largest number asks for."""
     if not isinstance(num_classes, int) or num_classes != -1:
         return NotImplemented
-    count: Any = input.reshape(-1).amax(0) + 1
-    if exporting() == "dynamo":
-        count = count.item()
-        # A number out of data may be a size only once it is known not to be negative.
-        torch._check(count >= 0)
+    count = size_of_data(input.reshape(-1).amax(0) + 1)
     return (input.unsqueeze(-1) == torch.arange(count, device=input.device)).to(torch.int64)
 
 
@@ -197,21 +193,11 @@ def sources(counts: Tensor, total: Any = None) -> Tensor:
     is the number of elements that have ended: the index.
     """
     counts = counts.to(torch.int64)
-    total = _sum(counts) if total is None else total
+    total = size_of_data(counts.sum()) if total is None else total
     # One place more: the last element ends at `total`.
     marks = torch.zeros([total + 1], dtype=torch.int64, device=counts.device)
     marks = marks.scatter_add(0, counts.cumsum(0), torch.ones_like(counts))
     return marks.cumsum(0).narrow(0, 0, total)
-
-
-def _sum(counts: Tensor) -> object:
-    total = counts.sum()
-    if exporting() == "trace":
-        return total
-    # torch.export makes an unbacked symbol of it, which may be a length only once it is known to be no less than 0.
-    size = total.item()
-    torch._check(size >= 0)
-    return size
 
 
 def _shifted(x: Tensor) -> tuple[Tensor, ...]:
