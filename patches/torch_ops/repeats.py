@@ -35,8 +35,6 @@ def _blocks(x: Tensor) -> Tensor:
 )
 def one_hot(input: Tensor, num_classes: Any = -1) -> Tensor:
     """Every class is compared with every element. A number of classes that is a constant is left to the exporter."""
-    if isinstance(num_classes, int) and num_classes == -1:  # as many as the data needs
-        num_classes = input.amax().to(torch.int64).item() + 1
     if not symbolic(num_classes):
         return NotImplemented
     return (input[..., None] == torch.arange(num_classes, device=input.device)).to(torch.int64)
