@@ -30,6 +30,11 @@ def floats(x: Tensor) -> Tensor:
     return x if x.is_floating_point() else x.to(torch.get_default_dtype())
 
 
+def fractional(value: object) -> bool:
+    """Whether a number is a float, or those of a tensor are."""
+    return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float | torch.SymFloat)
+
+
 def polynomial(x: Tensor, terms: Sequence[float]) -> Tensor:
     """terms[0] + terms[1] x + terms[2] x**2 + ..."""
     found = (x if terms[-1] == 1 else terms[-1] * x) + terms[-2]
@@ -152,7 +157,7 @@ def floor_rest(input: Tensor, other: Tensor | float) -> Tensor:
     """`input % other` of floats: the rest, with the sign of `other`."""
     rest = torch.fmod(input, other)
     other = torch.as_tensor(other, dtype=rest.dtype)
-    return torch.where((rest != 0) & ((rest < 0) ^ (other < 0)), rest + other, rest)
+    return torch.where((rest != 0) & ((rest < 0) != (other < 0)), rest + other, rest)
 
 
 def by_channel(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:

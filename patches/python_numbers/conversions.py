@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import op
-from onnxpatch.formulas.elementary import floor_quotient, floor_rest
+from onnxpatch.formulas.elementary import floor_quotient, floor_rest, fractional
 from onnxpatch.formulas.symbolic import (
     as_float,
     as_tensor,
@@ -343,7 +343,7 @@ def _in_double(function: object, args: tuple[object, ...], kwargs: dict[str, obj
     if name == "pow" and isinstance(args[1], int) and args[1] < 0:  # torch refuses it for whole numbers
         return isinstance(args[0], Tensor) and traced_from_sizes(args[0])
     # Whole numbers are exact in int64, and left alone.
-    if name not in _DIVISIONS and not any(_is_fraction(one) for one in args):
+    if name not in _DIVISIONS and not any(map(fractional, args)):
         return False
     return _are_from_sizes([one for one in args if isinstance(one, Tensor)])
 
@@ -355,10 +355,6 @@ def _are_from_sizes(tensors: Sequence[Tensor]) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) or (isinstance(value, Tensor) and not value.dim())
-
-
-def _is_fraction(value: object) -> bool:
-    return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
 
 
 @op(

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from onnxpatch import exporting, op
 from onnxpatch.decisions.ask import of_the_model
-from onnxpatch.formulas.elementary import floor_quotient
+from onnxpatch.formulas.elementary import floor_quotient, floor_rest, fractional
 from onnxpatch.formulas.symbolic import divides_negative, missing_to, never_negative, symbolic
 
 
@@ -42,11 +42,11 @@ def _may_be_negative(function: object, args: tuple[object, ...], kwargs: dict[st
     if len(args) < 2:
         return False
     if exporting() == "dynamo":  # it rounds whole numbers down by itself
-        fraction = any(map(_fractional, args))
+        fraction = any(map(fractional, args))
         return (fraction or function is Tensor.__rfloordiv__) and not any(map(_is_symbol, args))
     # Most floor divisions of a trace are of sizes, which need no more nodes than the exporter writes.
-    sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not _fractional(args[0])
-    return not sized or function is Tensor.__rfloordiv__ or _fractional(args[1]) or not never_negative(args[0])
+    sized = isinstance(args[0], Tensor) and args[0].dim() == 0 and not fractional(args[0])
+    return not sized or function is Tensor.__rfloordiv__ or fractional(args[1]) or not never_negative(args[0])
 
 
 @op(
@@ -69,24 +69,17 @@ def _may_be_negative(function: object, args: tuple[object, ...], kwargs: dict[st
 def floor_division(original: Callable[..., Tensor], input: Any, other: Any) -> object:
     """Ints: (a - a mod b) / b, an exact quotient. Floats: `floor_quotient`, which rounds as Python does."""
     if original.__name__ == "__rfloordiv__":
-        input, other = torch.as_tensor(other, dtype=_dtype(other, input), device=input.device), input
-    if _fractional(input) or _fractional(other):
+        dtype = None if isinstance(other, float) else input.dtype
+        input, other = torch.as_tensor(other, dtype=dtype, device=input.device), input
+    if fractional(input) or fractional(other):
         return floor_quotient(torch.as_tensor(input), other)
     # The exporters write torch.remainder with the sign of the divisor, as eager does, so the difference divides
     # exactly.
     return torch.floor_divide(input - torch.remainder(input, other), other)
 
 
-def _dtype(number: object, beside: Tensor) -> torch.dtype | None:
-    return None if isinstance(number, float) else beside.dtype
-
-
 def _is_symbol(value: object) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat)
-
-
-def _fractional(value: object) -> bool:
-    return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
 
 
 def _rests(x: Tensor) -> tuple[Tensor, ...]:
@@ -110,17 +103,10 @@ def _rests(x: Tensor) -> tuple[Tensor, ...]:
 )
 def rest(original: object, input: Any, other: Any) -> Any:
     """The exact rest of the division rounded towards zero, moved to the divisor's side of zero."""
-    if not isinstance(input, Tensor) or input.dim() == 0 or not (_fractional(input) or _fractional(other)):
+    if not isinstance(input, Tensor) or input.dim() == 0 or not (fractional(input) or fractional(other)):
         return NotImplemented
-    input, other = _alike(input, other)
-    exact = torch.fmod(input, other)
-    return torch.where((exact != 0) & ((exact < 0) != (other < 0)), exact + other, exact)
-
-
-def _alike(input: Tensor, other: Any) -> tuple[Tensor, Tensor]:
-    """Both as tensors of the dtype that torch computes in."""
     dtype = torch.result_type(input, other)
-    return input.to(dtype), torch.as_tensor(other, device=input.device).to(dtype)
+    return floor_rest(input.to(dtype), torch.as_tensor(other, device=input.device).to(dtype))
 
 
 def _common(size: Any, by: int) -> Any:

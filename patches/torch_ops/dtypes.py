@@ -15,7 +15,7 @@ from torch import Tensor
 
 from onnxpatch import op
 from onnxpatch.formulas.calls import listed
-from onnxpatch.formulas.elementary import floats
+from onnxpatch.formulas.elementary import floats, fractional
 from onnxpatch.formulas.symbolic import function_name
 
 # Those that are float for whole numbers, too. Where an exporter casts one itself, the file stays as it is.
@@ -197,13 +197,9 @@ def _limited(x: Tensor) -> tuple[Tensor, ...]:
 )
 def clamp(input: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """Clamps ints by floats in floats, as torch does."""
-    if input.is_floating_point() or not any(map(_fractional, (min, max))):
+    if input.is_floating_point() or not any(map(fractional, (min, max))):
         return NotImplemented
     return floats(input).clamp(min, max)
-
-
-def _fractional(limit: object) -> bool:
-    return limit.is_floating_point() if isinstance(limit, Tensor) else isinstance(limit, float)
 
 
 @op(

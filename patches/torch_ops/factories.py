@@ -15,6 +15,7 @@ from onnxpatch import missing, op, untraced
 from onnxpatch.decisions.ask import calling_frame
 from onnxpatch.decisions.if_rules.selected_numbers import where_one
 from onnxpatch.formulas.calls import listed
+from onnxpatch.formulas.elementary import fractional
 from onnxpatch.formulas.symbolic import Array, as_float, as_tensor, symbolic, whole_of
 from onnxpatch.patching.proof import pairs
 
@@ -289,7 +290,7 @@ def float_ranges(*bounds: Any, **kwargs: Any) -> Tensor:
     asked: dict[str, Any] = {"start": 0, "step": 1, **kwargs, **given}
     start, end, step = numbers = (asked["start"], asked["end"], asked["step"])
     dtype = kwargs.get("dtype") or torch.get_default_dtype()
-    if not any(map(symbolic, numbers)) or not any(map(_is_fraction, numbers)) or not dtype.is_floating_point:
+    if not any(map(symbolic, numbers)) or not any(map(fractional, numbers)) or not dtype.is_floating_point:
         return NotImplemented
     if not all(isinstance(number, int | float) or symbolic(number) for number in numbers):
         return NotImplemented  # computed from data
@@ -298,10 +299,6 @@ def float_ranges(*bounds: Any, **kwargs: Any) -> Tensor:
     device = kwargs.get("device")
     first, by = (as_tensor(number, torch.float64, device) for number in (start, step))
     return (first + torch.arange(count, device=device) * by).to(dtype)
-
-
-def _is_fraction(number: object) -> bool:
-    return isinstance(number, float | torch.SymFloat) or (isinstance(number, Tensor) and number.is_floating_point())
 
 
 def _reversed(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -323,7 +320,7 @@ def falling_ranges(start: Any, end: Any = None, step: Any = 1, **kwargs: Any) ->
     """The start less a rising range, if it falls and is of whole numbers."""
     if not isinstance(step, int) or step >= 0 or not (symbolic(start) or symbolic(end)):
         return NotImplemented
-    if kwargs.get("dtype") not in (None, torch.int64) or _is_fraction(start) or _is_fraction(end):
+    if kwargs.get("dtype") not in (None, torch.int64) or fractional(start) or fractional(end):
         return NotImplemented
     return start - torch.arange(0, start - end, -step, **kwargs)
 
