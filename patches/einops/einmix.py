@@ -123,10 +123,8 @@ class _Mixing:
         sizes = x.shape[2:]
         if not all(isinstance(size, int) for size in sizes):
             return False
-        patches = 1
-        for size, group in zip(sizes, space, strict=True):
-            patches *= size // (lengths[group[1]] if len(group) > 1 else 1)
-        return patches >= _FEW
+        steps = (lengths[group[1]] if len(group) > 1 else 1 for group in space)
+        return math.prod(size // step for size, step in zip(sizes, steps, strict=True)) >= _FEW
 
     def _is_image(self, lengths: Mapping[str, int]) -> bool:
         """Whether the input is (batch, channels, *space), with a patch of one axis at most in each axis of space."""

@@ -71,16 +71,16 @@ def grouped_convolution(
     if not symbolic(groups) or isinstance(padding, str) or input.dim() != weight.dim():
         return NotImplemented
     if weight.dim() == 3:  # of one axis: a map of height 1
-        step, margin, apart = ((of, _pair(one)[-1]) for of, one in ((1, stride), (0, padding), (1, dilation)))
+        step, margin, apart = ((of, on_each_axis(one, 2)[-1]) for of, one in ((1, stride), (0, padding), (1, dilation)))
         return grouped_convolution(input.unsqueeze(2), weight.unsqueeze(2), bias, step, margin, apart, groups).squeeze(
             2
         )
     kernel = _kernel(weight)
     if not kernel:
         return NotImplemented
-    above, left = _pair(padding)  # may be computed from a size, too
+    above, left = on_each_axis(padding, 2)  # may be computed from a size, too
     input = functional.pad(input, (left, left, above, above))
-    numbers = zip(input.shape[2:], _pair(stride), _spans(kernel, dilation), strict=True)
+    numbers = zip(input.shape[2:], on_each_axis(stride, 2), _spans(kernel, dilation), strict=True)
     sizes = [(n - span) // step + 1 for n, step, span in numbers]
     windows = functional.unfold(input, kernel, dilation, stride=stride)
     windows = windows.reshape(input.shape[0], groups, weight.shape[1] * math.prod(kernel), -1)
@@ -187,7 +187,8 @@ def transposed_convolution(
         return NotImplemented
     high, wide = input.shape[2:]
     spans = _spans(kernel, dilation)
-    numbers = zip((high, wide), _pair(stride), _pair(padding), spans, _pair(output_padding), strict=True)
+    steps, margins, ends = (on_each_axis(one, 2) for one in (stride, padding, output_padding))
+    numbers = zip((high, wide), steps, margins, spans, ends, strict=True)
     sizes: Any = [(n - 1) * step - 2 * margin + span + more for n, step, margin, span, more in numbers]
     pixels = input.reshape(input.shape[0], groups, -1, high * wide)
     columns = weight.reshape(groups, pixels.shape[2], -1).transpose(1, 2) @ pixels
@@ -200,13 +201,9 @@ def _kernel(weight: Tensor) -> tuple[int, ...]:
     return tuple(size for size in sizes if size is not None) if None not in sizes else ()
 
 
-def _pair(value: Any) -> tuple[Any, Any]:
-    return (value[0], value[-1]) if isinstance(value, tuple | list) else (value, value)
-
-
 def _spans(kernel: tuple[int, ...], dilation: Any) -> list[int]:
     """How many pixels a window reaches over."""
-    return [step * (count - 1) + 1 for step, count in zip(_pair(dilation), kernel, strict=True)]
+    return [step * (count - 1) + 1 for step, count in zip(on_each_axis(dilation, 2), kernel, strict=True)]
 
 
 def _biased(made: Tensor, bias: Tensor | None) -> Tensor:

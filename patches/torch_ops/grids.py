@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from onnxpatch import missing, op, untraced
 from onnxpatch.formulas.symbolic import divided_by_data, symbolic
+from onnxpatch.formulas.windows import on_each_axis
 
 
 def _axis(size: Any, align_corners: bool, like: Tensor) -> Tensor:
@@ -204,7 +205,8 @@ def fold(
     stride: object = 1,
 ) -> Tensor:
     """(N, C * kh * kw, L) to (N, C, H, W). A transposed convolution adds each column as a patch."""
-    sizes, kernel, dilation, padding, stride = (_pair(v) for v in (output_size, kernel_size, dilation, padding, stride))
+    given = (output_size, kernel_size, dilation, padding, stride)
+    sizes, kernel, dilation, padding, stride = (on_each_axis(one, 2) for one in given)
     if input.dim() != 3 or not any(symbolic(size) for size in sizes):
         return NotImplemented
     spans = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
@@ -220,10 +222,6 @@ def fold(
         laid = F.pad(laid, [0, step - 1 + span] if axis == 3 else [0, 0, 0, step - 1 + span])
         laid = laid.narrow(axis, margin, size)
     return laid.unflatten(0, (input.shape[0], -1)).squeeze(2)
-
-
-def _pair(value: object) -> list[Any]:
-    return list(value) if isinstance(value, tuple | list | torch.Size) else [value, value]
 
 
 op(

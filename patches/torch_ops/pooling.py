@@ -55,15 +55,12 @@ def max_pool1d(
     """The same pooling of an image of one row, which keeps its sizes."""
     if return_indices or not any(map(symbolic, input.shape)):
         return NotImplemented
-    window, step, pad, spread = (_number(one) for one in (kernel_size, stride or kernel_size, padding, dilation))
+    given = (kernel_size, stride or kernel_size, padding, dilation)
+    (window,), (step,), (pad,), (spread,) = (on_each_axis(one, 1) for one in given)
     if symbolic(window):
         return NotImplemented
     image = functional.max_pool2d(input.unsqueeze(-2), (1, window), (1, step), (0, pad), (1, spread), ceil_mode)
     return image.squeeze(-2)
-
-
-def _number(one: object) -> Any:
-    return one[0] if isinstance(one, tuple | list) else one
 
 
 class _Unpooled(torch.nn.Module):
@@ -114,10 +111,7 @@ def max_unpool(
     else:
         sizes = list(output_size)[-rank:]
     front = list(input.shape[:lead])
-    places = 1
-    for size in sizes:
-        places = places * size
-    empty = input.new_zeros([*front, places])
+    empty = input.new_zeros([*front, math.prod(sizes)])
     # Max pooling counts its places within one map, so each map is one row.
     return empty.scatter(-1, indices.flatten(lead), input.flatten(lead)).reshape([*front, *sizes])
 
@@ -219,10 +213,8 @@ def average_by_divisor(
     if divisor_override is None:
         return NotImplemented
     axes = 3 if "3d" in function_name(original) else 2
-    windows, steps, pads = (
-        (one,) * axes if isinstance(one, int) else (tuple(one) * axes)[:axes]
-        for one in (kernel_size, kernel_size if stride is None or stride == () else stride, padding)
-    )
+    given = (kernel_size, kernel_size if stride is None or stride == () else stride, padding)
+    windows, steps, pads = (on_each_axis(one, axes) for one in given)
     # A window begins in the map or in the padding before it, and ends in what is padded for `ceil_mode`. No more than
     # that: onnxruntime takes the padding into its pool, and of that less than a window.
     more = [
