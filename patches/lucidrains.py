@@ -218,8 +218,7 @@ class _Router:
 
         n, several = x.shape[-2], self.num_routing_tokens > 1
         if several or random_route or self.route_block_size is not None or not symbolic(n):
-            return super().forward(x, num_tokens=num_tokens, mask=mask, random_route=random_route,  # type: ignore[misc]
-                                   routing_tokens=routing_tokens, keep_one_route_dim=keep_one_route_dim)  # fmt: skip
+            return NotImplemented
         tokens = self.routing_token
         if routing_tokens is not None and tokens is None:
             tokens = routing_tokens.unsqueeze(1) if routing_tokens.dim() == 2 else routing_tokens

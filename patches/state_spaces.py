@@ -133,9 +133,7 @@ class _MiniMaxLightningAttention:
         transformers 5.24 on."""
         batch, length, _ = hidden_states.shape
         if not symbolic(length):
-            return super().forward(  # type: ignore[misc]
-                hidden_states, position_embeddings, attention_mask, *cached, **others
-            )
+            return NotImplemented
         named = (others.get(name) for name in ("cache", "past_key_values"))
         cache = next((one for one in (*cached[:1], *named) if one is not None), None)
         operands = self.act_fn(self.qkv_proj(hidden_states))

@@ -67,7 +67,7 @@ class _FilmAutoencoder:
     def _encode(self: Any, x: Tensor) -> Tensor:
         frames, patch_size = x.shape[2], getattr(self.config, "patch_size", None)
         if not symbolic(frames) or self.use_tiling:
-            return super()._encode(x)  # type: ignore[misc]
+            return NotImplemented
         if patch_size is not None:
             from diffusers.models.autoencoders.autoencoder_kl_wan import patchify
 
@@ -80,7 +80,7 @@ class _FilmAutoencoder:
         from diffusers.models.autoencoders.vae import DecoderOutput
 
         if not symbolic(z.shape[2]) or self.use_tiling:
-            return super()._decode(z, return_dict=return_dict)  # type: ignore[misc]
+            return NotImplemented
         # The residual decoder drops the frames that doubling adds to the first; a decoder of all frames starts with it.
         first = {"first_chunk": True} if getattr(self.config, "is_residual", False) else {}
         with temporary_variable(_whole_film, True):
@@ -117,7 +117,7 @@ class _FilmResampling:
 
     def forward(self: Any, x: Tensor, feat_cache: object = None, feat_idx: object = (0,)) -> Tensor:
         if not _whole_film.get():
-            return super().forward(x, feat_cache, feat_idx)  # type: ignore[misc]
+            return NotImplemented
         if self.mode == "upsample3d":
             x = _doubled(x, self.time_conv)
         batch, channels, _, height, width = x.shape

@@ -74,8 +74,7 @@ class _LuminaTransformer:
         """hidden_states: (batch, channels, height, width); encoder_attention_mask: (batch, words), its sum is how many
         of the first words count."""
         if attention_kwargs is not None:
-            return super().forward(hidden_states, timestep, encoder_hidden_states, encoder_attention_mask,  # type: ignore[misc]
-                                   attention_kwargs, return_dict)  # fmt: skip
+            return NotImplemented
         from diffusers.models.modeling_outputs import Transformer2DModelOutput
 
         side = self.config.patch_size

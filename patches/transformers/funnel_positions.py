@@ -71,7 +71,7 @@ class _FunnelAttentionStructure:
     def get_position_embeds(self: Any, seq_len: object, dtype: torch.dtype, device: torch.device) -> object:
         """For each block [vectors of pooled queries and keys, vectors of pooled queries and the keys before]."""
         if self.config.attention_type == "factorized" or not symbolic(seq_len):
-            return super().get_position_embeds(seq_len, dtype, device)  # type: ignore[misc]
+            return NotImplemented
         keys = _Row(0, seq_len, 1)
         found: list[Sequence[Tensor | None]] = []
         for block in range(self.config.num_blocks):

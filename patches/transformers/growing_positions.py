@@ -107,7 +107,7 @@ class _Growing:
         """Runs the class's own forward on a table that is long enough."""
         table = _grown(self, args, kwargs, self.cosines_first)
         if table is None:
-            return super().forward(*args, **kwargs)  # type: ignore[misc]
+            return NotImplemented
         # The table is longer than any position, so the model's own `if` that would make a new one is false at every
         # size. An attribute of the instance hides the buffer or parameter, which stays as it is.
         with temporary_attributes(self, weights=table):
@@ -157,7 +157,7 @@ class _PositionWeights:
         before = sum(cached.values())
         longest = self.padding_idx + 1 + before + input.shape[1]
         if not symbolic(longest):
-            return super().forward(input, **cached)  # type: ignore[misc]
+            return NotImplemented
         positions = self.make_positions(input, self.padding_idx) + before
         rows = self.weight.shape[0]
         stored = torch.nn.functional.embedding(positions.clamp(max=rows - 1), self.weight)

@@ -192,9 +192,7 @@ class _DogeAttention:
         """(batch, heads, queries, keys) of dt_states (batch, heads, keys) and a mask (batch, 1, queries, keys)."""
         queries, keys = hidden_states.shape[1], dt_states.shape[-1]
         if not symbolic(keys):
-            return super().prepare_dynamic_mask(  # type: ignore[misc]
-                hidden_states, dt_states, keep_window_size, attention_mask
-            )
+            return NotImplemented
         least = torch.finfo(hidden_states.dtype).min
         weights = dt_states[:, :, None, :].expand(-1, -1, queries, -1)
         if isinstance(attention_mask, Tensor):

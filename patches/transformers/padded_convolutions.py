@@ -61,10 +61,8 @@ class _PaddedConv1d:
     def forward(self: Any, hidden_states: Tensor, padding_cache: object = None) -> Tensor:
         """As many outputs as the samples have strides, the last of them begun or whole."""
         length = hidden_states.shape[-1]
-        if padding_cache is not None:
-            return super().forward(hidden_states, padding_cache)  # type: ignore[misc]
-        if not symbolic(length):
-            return super().forward(hidden_states)  # type: ignore[misc]
+        if padding_cache is not None or not symbolic(length):
+            return NotImplemented
         stride = self.conv.stride[0]
         total = (self.conv.kernel_size[0] - 1) * self.conv.dilation[0] + 1 - stride
         right = 0 if self.causal else total // 2

@@ -79,13 +79,11 @@ def rwkv_attention(
         old, new = torch.exp(largest + decay - at), torch.exp(new_key - at)
         return (old * values + new * new_value, old * weights + new, at), output
 
+    given = state is not None
     if state is None:
         nothing = torch.zeros([key.shape[0], key.shape[2]], dtype=torch.float32, device=key.device)
         # As transformers starts it. A clone, since in torch's scan no operand may be another one.
         state = (nothing, nothing.clone(), nothing - 1e38)
-        given = False
-    else:
-        given = True
     rows = (key.float().transpose(0, 1), value.float().transpose(0, 1))
     last, outs = onnxpatch.scan(step)(tuple(state), rows)
     # Who hands in a state gets one back, as in the original.
@@ -133,7 +131,7 @@ class _RecurrentGemmaRglru:
     ) -> tuple[Tensor, Tensor]:
         """hidden_states, recurrent_gate: (batch, length, width); reset: (batch, length, 1), where a text begins."""
         if not symbolic(hidden_states.shape[1]):
-            return super()._rnn_scan(hidden_states, recurrent_gate, reset, recurrent_states, acc_dtype)  # type: ignore[misc]
+            return NotImplemented
         # Where a text begins, nothing is kept of the one before it.
         gate = recurrent_gate * ~reset
         first = torch.zeros_like(hidden_states[:, 0], dtype=acc_dtype) if recurrent_states is None else recurrent_states
@@ -194,9 +192,7 @@ class _xLSTMBackend:
         """query, key: (batch, heads, length, keys); value: (batch, heads, length, values); the gates: (batch, heads,
         length). Returns the output like value, and where the mode has them the last memory, normalizer and maximum."""
         if not symbolic(query.shape[2]):
-            return super().forward(  # type: ignore[misc]
-                query, key, value, igate, fgate, c_initial, n_initial, m_initial, return_last_states, mode
-            )
+            return NotImplemented
         inference = "inference" in (mode or self.config.mode)
         wanted = self.config.return_last_states if return_last_states is None else return_last_states
         if c_initial is None or n_initial is None or m_initial is None:

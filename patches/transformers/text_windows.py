@@ -79,9 +79,7 @@ class _LongformerSelfAttention:
         """hidden_states: (batch, length, hidden); the masks: (batch, length), attention_mask 0 for what is neither
         masked nor global."""
         if output_attentions or attention_mask is None or is_index_masked is None or is_index_global_attn is None:
-            return super().forward(  # type: ignore[misc]
-                hidden_states, attention_mask, is_index_masked, is_index_global_attn, is_global_attn, output_attentions
-            )
+            return NotImplemented
         query, key, value = (self._split(layer(hidden_states)) for layer in (self.query, self.key, self.value))
         chosen = _first(is_index_global_attn)
         valid = is_index_global_attn.gather(1, chosen)
@@ -198,7 +196,7 @@ class _CanineAttention:
         special = self.always_attend_to_first_position or self.first_position_attends_to_all or output_attentions
         if not self.local or special or len(widths) > 1 or attention_mask is None or not symbolic(length):
             # Windows that overlap, or a token that sees all, make another sum: the model's own loop writes it.
-            return super().forward(hidden_states, attention_mask, output_attentions)  # type: ignore[misc]
+            return NotImplemented
         width = widths.pop()
         count = (length + width - 1) // width
         windows = functional.pad(hidden_states, (0, 0, 0, count * width - length)).reshape([-1, width, hidden])
