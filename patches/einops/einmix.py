@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from onnxpatch import Proof, When, patch
-from onnxpatch.formulas.einops.axes import AxisPlan
+from onnxpatch import Proof, RefusedError, When, patch
+from onnxpatch.formulas.einops.axes import AxisPlan, sides_of
 from onnxpatch.formulas.einops.rearrange import rearrange_axes
 from onnxpatch.formulas.nodes import as_ints
 
@@ -180,28 +181,12 @@ def _mixing(pattern: str, weight_shape: str, names: Names, ndim: int) -> _Mixing
 
 
 def _sides(pattern: str, ndim: int) -> Sides | None:
-    """The names of each dimension's axes on both sides. An ellipsis becomes names that no pattern can have."""
-    sides = [side.replace("(", " ( ").replace(")", " ) ").split() for side in pattern.split("->")]
-    count = ndim - len(_grouped([name for name in sides[0] if name != "..."]))
-    if any(name.isdigit() for side in sides for name in side) or count < 0 or (count and "..." not in sides[0]):
+    """The names of each dimension's axes on both sides; None for a pattern with a number, or for other inputs."""
+    try:
+        left, right = (tuple(map(tuple, side)) for side in sides_of(pattern, ndim))
+    except RefusedError:
         return None
-    more = [f"...{place}" for place in range(count)]
-    left, right = (_grouped([name for one in side for name in (more if one == "..." else [one])]) for side in sides)
-    return left, right
-
-
-def _grouped(side: list[str]) -> tuple[Names, ...]:
-    groups: list[Names] = []
-    inside = False
-    for name in side:
-        if name in "()":
-            inside = name == "("
-            groups += [()] if inside else []
-        elif inside:
-            groups[-1] = (*groups[-1], name)
-        else:
-            groups.append((name,))
-    return tuple(groups)
+    return None if len(left) != ndim or re.search(r"\b\d", pattern) else (left, right)
 
 
 def _plan(left: Sequence[Axes], right: Sequence[Axes], names: Names) -> AxisPlan:

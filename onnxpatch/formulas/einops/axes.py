@@ -97,12 +97,8 @@ def plan_axes(pattern: str, operation: Operation, names: tuple[str, ...], ndim: 
 
     names: the axes whose lengths are given, in order. Raises RefusedError for a pattern that einops refuses.
     """
-    sides = pattern.split("->")
-    if len(sides) != 2:
-        raise RefusedError(pattern)
-    left, right = _expand(_groups(sides[0]), _groups(sides[1]), ndim)
     numbers: dict[Any, int] = {}
-    inputs, outputs = (tuple(_number(group, numbers) for group in side) for side in (left, right))
+    inputs, outputs = (tuple(_number(group, numbers) for group in side) for side in sides_of(pattern, ndim))
     # einops' parser has an object with its length for an axis without a name.
     fixed = tuple(0 if isinstance(axis, str) else int(axis.value) for axis in numbers)
     given = tuple(names.index(axis) if axis in names else -1 for axis in numbers)
@@ -111,6 +107,17 @@ def plan_axes(pattern: str, operation: Operation, names: tuple[str, ...], ndim: 
     if len(inputs) != ndim or not set(names) <= set(numbers) or not _suits(plan, operation, known):
         raise RefusedError(pattern)
     return plan
+
+
+def sides_of(pattern: str, ndim: int) -> list[list[list[Any]]]:
+    """[left, right] of a pattern: for each dimension its axes, those of an ellipsis for an input of `ndim` dimensions.
+
+    Raises RefusedError for what einops cannot parse.
+    """
+    sides = pattern.split("->")
+    if len(sides) != 2:
+        raise RefusedError(pattern)
+    return _expand(_groups(sides[0]), _groups(sides[1]), ndim)
 
 
 def _suits(plan: AxisPlan, operation: Operation, known: set[int]) -> bool:
