@@ -62,18 +62,12 @@ def slices(shapes: Sequence[Sequence[Any]]) -> list[slice]:
     return [slice(start, end) for start, end in pairwise(edges)]
 
 
-def _sides(pattern: object) -> tuple[int, int] | None:
-    """The numbers of axes before and after the "*"; None for a pattern that einops refuses."""
-    axes = pattern.split() if isinstance(pattern, str) else []
-    named = [axis for axis in axes if axis != "*"]
-    if len(named) != len(axes) - 1 or len(set(named)) != len(named) or not all(map(_is_name, named)):
-        return None
-    return axes.index("*"), len(axes) - axes.index("*") - 1
+def _sides(pattern: str, operation: str) -> tuple[int, int]:
+    """The numbers of axes before and after the "*"; einops' error for a pattern that it refuses."""
+    from einops.packing import analyze_pattern
 
-
-def _is_name(axis: str) -> bool:
-    # einops refuses names with an underscore at either end.
-    return axis.isidentifier() and not axis.startswith("_") and not axis.endswith("_")
+    before, after, _ = explained(lambda: analyze_pattern(pattern, operation))
+    return before, after
 
 
 def _is_shape(shape: object) -> bool:
@@ -125,13 +119,12 @@ _PROOF = Proof(_TwoPacked, _pairs, leaner=("dynamo", "trace"))
 @patch("einops.pack", name="einops-pack", why=_WHY, link=_LINK,
        when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")), proof=_PROOF)  # fmt: skip
 def pack(original: Any, tensors: Any, pattern: str) -> tuple[torch.Tensor, list[tuple[Any, ...]]]:
-    sides = _sides(pattern)
     known = isinstance(tensors, tuple | list) and tensors and all(isinstance(x, torch.Tensor) for x in tensors)
     if not known:
         return NotImplemented
-    if sides is None or any(x.dim() < sum(sides) for x in tensors):
+    before, after = _sides(pattern, "pack")
+    if any(x.dim() < before + after for x in tensors):
         return explained(lambda: original(tensors, pattern))
-    before, after = sides
     # Tensors of different ranks: each has a number of packed dimensions of its own.
     plans = [packing_plan(before, x.dim() - before - after, after) for x in tensors]
     # einops packs with a length of -1, which torch refuses for an empty tensor.
@@ -143,14 +136,12 @@ def pack(original: Any, tensors: Any, pattern: str) -> tuple[torch.Tensor, list[
 @patch("einops.unpack", name="einops-unpack", why=_WHY, link=_LINK,
        when=When(requires=("einops>=0.7",), exporters=("dynamo", "trace")), proof=_PROOF)  # fmt: skip
 def unpack(original: Any, tensor: Any, packed_shapes: Any, pattern: str) -> list[torch.Tensor]:
-    sides = _sides(pattern)
     known = isinstance(tensor, torch.Tensor) and isinstance(packed_shapes, tuple | list) and len(packed_shapes) > 0
     if not known:
         return NotImplemented
-    if sides is None or tensor.dim() != sum(sides) + 1:
-        return explained(lambda: original(tensor, packed_shapes, pattern))
-    before, after = sides
-    if not all(map(_is_shape, packed_shapes)) or not _fits(packed_shapes, tensor.shape[before]):
+    before, after = _sides(pattern, "unpack")
+    fits = tensor.dim() == before + after + 1 and all(map(_is_shape, packed_shapes))
+    if not fits or not _fits(packed_shapes, tensor.shape[before]):
         return explained(lambda: original(tensor, packed_shapes, pattern))
     return [
         _element(tensor[(*[slice(None)] * before, part)], before, shape, after)
