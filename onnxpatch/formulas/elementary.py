@@ -153,10 +153,9 @@ def _without_rest(input: Tensor, other: Tensor) -> Tensor:
     return torch.where(other == 0, torch.true_divide(input, other), whole)
 
 
-def floor_rest(input: Tensor, other: Tensor | float) -> Tensor:
-    """`input % other` of floats: the rest, with the sign of `other`."""
+def floor_rest(input: Tensor, other: Tensor) -> Tensor:
+    """`input % other` of floats of one dtype: the rest, with the sign of `other`."""
     rest = torch.fmod(input, other)
-    other = torch.as_tensor(other, dtype=rest.dtype)
     return torch.where((rest != 0) & ((rest < 0) != (other < 0)), rest + other, rest)
 
 
