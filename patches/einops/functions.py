@@ -15,7 +15,6 @@ from torch.overrides import is_tensor_like
 from onnxpatch import Proof, RefusedError, Settings, When, patch
 from onnxpatch.formulas.einops import rearrange as rearranging
 from onnxpatch.formulas.einops import reduce_and_repeat as reducing
-from onnxpatch.formulas.einops import reduce_and_repeat as repeating
 from onnxpatch.formulas.einops.axes import AxisPlan, Operation, explained, plan_axes, refuse
 from onnxpatch.formulas.einops.rearrange import REDUCTIONS, Stepwise, rearranged_by, stepwise
 from onnxpatch.formulas.einops.reduce_and_repeat import reduced_by
@@ -132,7 +131,7 @@ def repeat(original: Callable[..., torch.Tensor], tensor: object, pattern: str, 
         found = planned(tensor, pattern, "repeat", "repeat", lengths)
     except RefusedError:
         return explained(lambda: original(tensor, pattern, **lengths))
-    return NotImplemented if found is None else repeating.repeat_axes(*found)
+    return NotImplemented if found is None else reducing.repeat_axes(*found)
 
 
 _ISSUE = "https://github.com/arogozhnikov/einops/issues/355"
