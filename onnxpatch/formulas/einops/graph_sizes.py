@@ -12,6 +12,8 @@ Sizes stay in this form until a node needs them, so that equal sizes are recogni
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -44,18 +46,10 @@ ONE = Size(1)
 
 def total(sizes: Sequence[Size]) -> Size:
     """The product of sizes."""
-    result = ONE
-    for size in sizes:
-        result = result * size
-    return result
+    return functools.reduce(operator.mul, sizes, ONE)
 
 
-def graph_sizes(writer: Writer, source: Value, given: Sequence[object]) -> _GraphSizes:
-    """The sizes of a source tensor and the given lengths, in the graph."""
-    return _GraphSizes(writer, source, given)
-
-
-class _GraphSizes:
+class GraphSizes:
     """The sizes of a source tensor and the given lengths, as nodes (`vector`) or as numbers (`number`)."""
 
     def __init__(self, writer: Writer, source: Value, given: Sequence[object]) -> None:

@@ -11,12 +11,12 @@ be empty. If eager refuses empty tensors, any dimension may be inferred.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
 from onnxpatch.formulas.einops.axes import AxisPlan, Group
-from onnxpatch.formulas.einops.graph_sizes import ONE, Size, graph_sizes, total
+from onnxpatch.formulas.einops.graph_sizes import ONE, GraphSizes, Size, total
 from onnxpatch.formulas.nodes import Value, Writer
 
 
@@ -29,7 +29,7 @@ class Layout:
     def __init__(self, writer: Writer, value: Value, plan: AxisPlan, given: Sequence[object]) -> None:
         """The layout of the input of a plan. given: the lengths that the pattern leaves to the caller."""
         self.writer, self.value, self.dims = writer, value, tuple(plan.inputs)
-        self.sizes = graph_sizes(writer, value, given)
+        self.sizes = GraphSizes(writer, value, given)
         self.axes = list(self.sizes.axes(plan))
 
     @property
@@ -64,8 +64,7 @@ class Layout:
     def transpose(self, dims: Sequence[Group]) -> None:
         """Transpose to this order."""
         if tuple(dims) != self.dims:
-            places = _places(self.dims, dims)
-            self.apply("Transpose", dims=dims, perm=places)
+            self.apply("Transpose", dims=dims, perm=_places(self.dims, dims))
 
     def reshape(self, dims: Sequence[Group]) -> None:
         """Regroup the axes; their order stays."""
@@ -187,10 +186,8 @@ def _leads(old: Sequence[Size], size: Size) -> bool:
 
 
 def _flat(old: list[Size], new: list[Size]) -> int | None:
-    for axis in range(len(old) + 1):
-        if total(old[:axis]) == new[0] and total(old[axis:]) == new[1]:
-            return axis
-    return None
+    axes = range(len(old) + 1)
+    return next((axis for axis in axes if total(old[:axis]) == new[0] and total(old[axis:]) == new[1]), None)
 
 
 def _shifts(most: int, places: int) -> list[tuple[int, int]]:
@@ -203,21 +200,19 @@ def _without_units(sizes: Sequence[Size]) -> list[Size]:
 
 def _places(old: Sequence[Group], new: Sequence[Group]) -> list[int]:
     """The index of each new dimension among the old ones. Those of length 1 are taken in order."""
-    left = list(enumerate(old))
-    places = []
+    places: list[int] = []
     for group in new:
-        index = next(index for index, (_, candidate) in enumerate(left) if candidate == group)
-        places.append(left.pop(index)[0])
+        places.append(next(place for place, one in enumerate(old) if one == group and place not in places))
     return places
 
 
-def _inserted(few: Sequence[Group], many: Sequence[Group], size: object) -> list[int] | None:
+def _inserted(few: Sequence[Group], many: Sequence[Group], size: Callable[[Group], Size]) -> list[int] | None:
     """The positions in `many` of dimensions of length 1 that `few` lacks; None if they differ otherwise."""
     places, rest = [], list(few)
     for place, group in enumerate(many):
-        if rest and size(rest[0]) == size(group):  # type: ignore[operator]
+        if rest and size(rest[0]) == size(group):
             rest.pop(0)
-        elif size(group) == ONE:  # type: ignore[operator]
+        elif size(group) == ONE:
             places.append(place)
         else:
             return None

@@ -69,10 +69,8 @@ def reduce_dims(x: torch.Tensor, reduction: str, dims: Sequence[int]) -> torch.T
     """One of `REDUCTIONS` over these dimensions."""
     if not dims:
         return x
-    if reduction in ("min", "max"):
-        return x.amin(list(dims)) if reduction == "min" else x.amax(list(dims))
-    if reduction in ("sum", "mean"):
-        return x.sum(list(dims)) if reduction == "sum" else x.mean(list(dims))
+    if reduction not in ("prod", "any", "all"):
+        return getattr(x, {"min": "amin", "max": "amax"}.get(reduction, reduction))(list(dims))
     # torch.prod takes one dimension. The last comes first, so that the others keep their numbers.
     for dim in reversed(dims):
         x = getattr(x, reduction)(dim)
