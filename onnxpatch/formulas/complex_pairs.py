@@ -241,7 +241,7 @@ def to(a: object, *args: Any, **kwargs: Any) -> Any:
         return Pair(Pair.of(a).real.to(*args, **kwargs), Pair.of(a).imag.to(*args, **kwargs))
     if not dtype.is_complex:
         return Pair.of(a).real.to(dtype)
-    part = part_dtype(dtype)
+    part = dtype.to_real()
     return Pair(Pair.of(a).real.to(part), Pair.of(a).imag.to(part))
 
 
@@ -276,10 +276,6 @@ def log(a: object) -> Pair:
 
 def prod(a: object, *args: object, **kwargs: object) -> Pair:
     raise RefusedError("a product over an axis of a complex tensor has no ONNX form here: multiply its slices")
-
-
-def part_dtype(dtype: torch.dtype) -> torch.dtype:
-    return {torch.complex32: torch.float16, torch.complex64: torch.float32, torch.complex128: torch.float64}[dtype]
 
 
 def complex_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -25,21 +25,12 @@ Mode = Literal["nearest", "nearest-exact", "linear", "cubic", "area"]
 Size = Any
 # float, torch.SymFloat or a 0-d tensor
 Scale = Any
-_KERNELS = {
-    "linear": "linear",
-    "bilinear": "linear",
-    "trilinear": "linear",
-    "bicubic": "cubic",
-    "nearest": "nearest",
-    "nearest-exact": "nearest-exact",
-    "area": "area",
-}
+# The one-axis kernel of a mode of F.interpolate.
+_KERNELS: dict[str, Mode] = {
+    "linear": "linear", "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic", "nearest": "nearest",
+    "nearest-exact": "nearest-exact", "area": "area",
+}  # fmt: skip
 FORMS = ("dynamic", "static")
-
-
-def kernel_of(mode: str) -> Mode:
-    """The one-axis kernel of a mode of F.interpolate; raises KeyError for an unknown mode."""
-    return _KERNELS[mode]  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -70,7 +61,7 @@ def resize(
     Half precision is computed in float32 and returned in the table's dtype, as eager does.
     """
     work = table if table.dtype in (torch.float32, torch.float64) else table.float()
-    kernel = kernel_of(mode)
+    kernel = _KERNELS[mode]
     weights = [
         weight_matrix(work.shape[position + 2], axis, kernel, bool(align_corners), antialias, work)
         for position, axis in enumerate(axes)
@@ -86,7 +77,8 @@ def weight_matrix(
     outputs = torch.arange(axis.size, device=like.device)
     inputs = torch.arange(size_in, device=like.device)
     if kernel == "area":
-        return _area(outputs, inputs, like.dtype)
+        member = pool_members(outputs, inputs).to(like.dtype)
+        return member / member.sum(dim=1, keepdim=True)
     grid = _Grid(outputs.to(like.dtype), inputs.to(like.dtype), size_in, axis, align_corners)
     weights = _antialiased(grid, kernel) if antialias else _SAMPLED[kernel](grid)
     copied = grid.copied(kernel, antialias)
@@ -134,8 +126,7 @@ class _Grid:
         scaled = self.axis.scale is not None and not self.align_corners
         # torch copies an axis whose size is unchanged, whatever the scale, except for plain cubic and nearest-exact.
         copies = antialias or (scaled and kernel in ("linear", "nearest"))
-        unchanged = self.count_in == self.count_out if copies else None
-        return unchanged if unchanged is not None else self.axis.native  # native is unchanged too
+        return self.count_in == self.count_out if copies else self.axis.native
 
 
 def _cubic(distance: Tensor, a: float) -> Tensor:
@@ -162,14 +153,6 @@ def _sampled_cubic(grid: _Grid) -> Tensor:
     return torch.matmul(weights, fold)
 
 
-def _sampled_nearest(grid: _Grid) -> Tensor:
-    return _one_hot(grid, grid.outputs * grid.step)
-
-
-def _sampled_nearest_exact(grid: _Grid) -> Tensor:
-    return _one_hot(grid, (grid.outputs + 0.5) * grid.step)
-
-
 def _one_hot(grid: _Grid, points: Tensor) -> Tensor:
     chosen = torch.minimum(points.floor(), grid.last_in)
     return (chosen[:, None] == grid.inputs[None, :]).to(grid.inputs.dtype)
@@ -178,8 +161,8 @@ def _one_hot(grid: _Grid, points: Tensor) -> Tensor:
 _SAMPLED: dict[str, Callable[[_Grid], Tensor]] = {
     "linear": _sampled_linear,
     "cubic": _sampled_cubic,
-    "nearest": _sampled_nearest,
-    "nearest-exact": _sampled_nearest_exact,
+    "nearest": lambda grid: _one_hot(grid, grid.outputs * grid.step),
+    "nearest-exact": lambda grid: _one_hot(grid, (grid.outputs + 0.5) * grid.step),
 }
 
 
@@ -190,11 +173,6 @@ def _antialiased(grid: _Grid, kernel: Mode) -> Tensor:
     weights = torch.relu(1 - distance) if kernel == "linear" else _cubic(distance, -0.5)
     # At the border a part of the kernel is outside: torch gives its weight to the rest.
     return weights / weights.sum(dim=1, keepdim=True)
-
-
-def _area(outputs: Tensor, inputs: Tensor, dtype: torch.dtype) -> Tensor:
-    member = pool_members(outputs, inputs).to(dtype)
-    return member / member.sum(dim=1, keepdim=True)
 
 
 def pool_members(outputs: Tensor, inputs: Tensor) -> Tensor:

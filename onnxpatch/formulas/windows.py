@@ -6,7 +6,6 @@ axis, so that torch.export has few symbolic strides to reason about: with others
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -98,17 +97,12 @@ def shift_mask(
     return tables[2 * at_end[0] + at_end[1]]
 
 
-@functools.lru_cache(maxsize=64)
-def _edge_positions(size: int, shift: int) -> tuple[bool, ...]:
-    return tuple(position >= size - shift for position in range(size)) if shift else (False,) * size
-
-
 def _edge_masks(window: Pair, shift: Pair) -> Tensor:
     """(4, wh * ww, wh * ww): the masks of a window inside, in the last column, in the last row, in the corner."""
 
     def apart(size: int, moved: int) -> Tensor:
         # Cells from the other end: neighbours of each other, and of no other cell.
-        wrapped = torch.tensor(_edge_positions(size, moved))
+        wrapped = torch.tensor([place >= size - moved for place in range(size)])
         return wrapped[:, None] != wrapped[None, :]
 
     (high, wide), area = window, window[0] * window[1]

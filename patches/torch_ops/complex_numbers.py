@@ -15,7 +15,7 @@ from torch import Tensor
 
 from onnxpatch import RefusedError, op, running_model, untraced
 from onnxpatch.formulas import complex_pairs
-from onnxpatch.formulas.complex_pairs import Pair, complex_dtype, part_dtype
+from onnxpatch.formulas.complex_pairs import Pair, complex_dtype
 from onnxpatch.formulas.elementary import floats
 from onnxpatch.formulas.symbolic import function_name, operator_of, traced_from
 from onnxpatch.patching.proof import numbers
@@ -129,7 +129,7 @@ def _filled(function: Any, args: Any, kwargs: Any) -> object:
     """What is filled with one number."""
     dtype = kwargs.get("dtype")
     if dtype is not None and dtype.is_complex:
-        kwargs = {**kwargs, "dtype": part_dtype(dtype)}
+        kwargs = {**kwargs, "dtype": dtype.to_real()}
     real = function(*_parts(args, "real"), **{k: _parts(v, "real") for k, v in kwargs.items()})
     if dtype is not None and not dtype.is_complex:
         return real
