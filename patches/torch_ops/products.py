@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import exporting, op, untraced
-from onnxpatch.formulas import layer_nodes
+from onnxpatch.formulas import layer_nodes, matrices
 from onnxpatch.formulas.calls import call_of, listed
-from onnxpatch.formulas.matrices import chain_matmul, corrcoef, cov, kron, multi_dot, take_along_dim
 from onnxpatch.formulas.symbolic import counted, example_of, function_name, known_size, symbolic
 from onnxpatch.patching.proof import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs
 
@@ -135,16 +134,6 @@ def summed_ellipsis(equation: str, *operands: object) -> Tensor:
     return torch.einsum(f"{','.join(names)}->{right}", *tensors)
 
 
-_COMPOSED: dict[str, Callable[..., Tensor]] = {
-    "kron": kron,
-    "corrcoef": corrcoef,
-    "cov": cov,
-    "take_along_dim": take_along_dim,
-    "linalg_multi_dot": multi_dot,
-    "chain_matmul": chain_matmul,
-}
-
-
 def _specialized(x: Tensor) -> tuple[Tensor, ...]:
     chosen = torch.take_along_dim(x, x.argsort(1), 1)
     return torch.kron(x, torch.ones(2, 3)), torch.linalg.multi_dot([x, x.mT, x]), chosen
@@ -166,7 +155,7 @@ def composed_by_sizes(original: Callable[..., Tensor], *args: object, **kwargs: 
     """Computes the function of tensors with dynamic sizes from other functions."""
     given = [one for group in args for one in (group if isinstance(group, list | tuple) else [group])]
     sizes = [size for one in given if isinstance(one, Tensor) for size in one.shape]
-    composed = _COMPOSED[function_name(original)]
+    composed = getattr(matrices, function_name(original).removeprefix("linalg_"))
     call = call_of(composed, original, args, kwargs, takes_original=False) if any(map(symbolic, sizes)) else None
     return NotImplemented if call is None else composed(*call[0], **call[1])
 
