@@ -181,25 +181,15 @@ def symbolic_max(original: Callable[..., Tensor], *args: object, **kwargs: objec
     values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple | list) else list(args)
     if kwargs or len(values) < 2 or not any(symbolic(value) for value in values):
         return NotImplemented
-    # One by one: torch.sym_max and torch.maximum take two.
-    pick = _pick(original.__name__)
-    result = values[0]
-    for value in values[1:]:
-        result = pick(result, value)
-    return result
+    largest = original.__name__ == "max"
+    of_sizes, of_tensors = (torch.sym_max, torch.maximum) if largest else (torch.sym_min, torch.minimum)
 
+    def pick(a: object, b: object) -> Any:
+        # Under trace a size is a tensor, the number beside it is not.
+        traced = isinstance(a, Tensor) or isinstance(b, Tensor)
+        return of_tensors(torch.as_tensor(a), torch.as_tensor(b)) if traced else of_sizes(a, b)
 
-def _pick(name: str) -> Callable[[Any, Any], Any]:
-    symbolic_pick = torch.sym_max if name == "max" else torch.sym_min
-    tensor_pick = torch.maximum if name == "max" else torch.minimum
-
-    def pick(a: object, b: object) -> object:
-        if isinstance(a, Tensor) or isinstance(b, Tensor):
-            # Under trace a size is a tensor, the number beside it is not.
-            return tensor_pick(torch.as_tensor(a), torch.as_tensor(b))
-        return symbolic_pick(a, b)
-
-    return pick
+    return functools.reduce(pick, values)
 
 
 # Longer transforms than this do not fit into memory; above it the graph stops with an index that is out of bounds.
