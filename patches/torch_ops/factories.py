@@ -147,24 +147,14 @@ def _spaced(start: Any, end: Any, steps: Any, **kwargs: Any) -> Tensor:
     ticks = torch.arange(steps, device=made.get("device"))
     # Counted in the graph: a Python number would fix the steps at the example's.
     last = torch.ones_like(ticks).sum() - 1
-    start, end = (_number(value, dtype, ticks.device) for value in (start, end))
-    wide = dtype if dtype.is_floating_point else torch.float64
-    start, end = (one.to(wide) if isinstance(one, Tensor) else one for one in (start, end))
+    wide, sizes = dtype if dtype.is_floating_point else torch.float64, (Tensor, torch.SymInt, torch.SymFloat)
+    given = (start, end)  # a number stays one
+    start, end = (as_tensor(one, dtype, ticks.device).to(wide) if isinstance(one, sizes) else one for one in given)
     # At least 1: a single step would be 0 / 0.
     step = (end - start) / last.clamp(min=1).to(wide)
     rising = start + step * ticks.to(wide)
     falling = end - step * (last - ticks).to(wide)
     return torch.where(ticks * 2 < last + 1, rising, falling).to(dtype)
-
-
-def _number(value: object, dtype: torch.dtype, device: torch.device) -> Any:
-    """A number unchanged; a size, or a number computed from sizes, as a 0-d tensor."""
-    if isinstance(value, Tensor):
-        return value.to(dtype)
-    if isinstance(value, torch.SymInt | torch.SymFloat):
-        number: Any = value
-        return torch.scalar_tensor(number, dtype=dtype, device=device)
-    return value
 
 
 def _diagonal(x: Tensor) -> Tensor:

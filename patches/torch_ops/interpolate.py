@@ -218,11 +218,8 @@ def _is_table(input: Tensor) -> bool:
 
 
 def _axes(input: Tensor, sizes: list[object] | None, scales: list[object] | None, recompute: bool) -> list[Axis]:
-    if sizes is not None:
-        return [Axis(size) for size in sizes]
-    assert scales is not None
-    outputs = [scaled(extent, scale) for extent, scale in zip(input.shape[2:], scales, strict=True)]
-    if recompute:
+    outputs = _outputs(input, sizes, scales)
+    if sizes is not None or scales is None or recompute:
         return [Axis(size) for size in outputs]
     # For scales only: with an offset the resize at the trained size is not the identity, which the model skips there.
     native = skipped_here()
