@@ -41,7 +41,23 @@ def scatter_reduce(
     input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:
     """Computes means as sum / count. Without `include_self`, written elements start from the neutral element."""
-    return _reduced(input, dim, index, src, reduce, include_self)
+    # torch reads as much of `src` as the index names; ONNX's ScatterElements wants equal shapes.
+    src = src[tuple(slice(0, n) for n in index.shape)] if src.shape != index.shape else src
+    start = input
+    if not include_self or reduce == "mean":
+        count = torch.zeros_like(input).scatter_add(dim, index, torch.ones_like(src))
+        # Elements that are not written keep their value; the count tells which these are.
+        start = input if include_self else torch.where(count > 0, _neutral(input, reduce), input)
+    if reduce in _REDUCTIONS and input.dim() and exporting() == "trace" and nodes.target_opset() >= 18:
+        return nodes.run(_reduction(dim % input.dim(), reduce), start, index, src)
+    if reduce in _REDUCTIONS:
+        return torch.scatter_reduce(start, dim, index, src, reduce)
+    total = start.scatter_add(dim, index, src)
+    if reduce == "sum":
+        return total
+    # At least 1, for the elements that are not written: they are divided by it too.
+    count = count + 1 if include_self else count.clamp(min=1)
+    return total / count if input.is_floating_point() else torch.div(total, count, rounding_mode="floor")
 
 
 def _parts(x: Tensor, at: Tensor) -> tuple[Tensor, ...]:
@@ -71,30 +87,6 @@ def scatter(original: Callable[..., Tensor], input: Tensor, dim: int, index: Ten
     return original(input, dim, index, src[tuple(slice(0, n) for n in index.shape)])
 
 
-_NEUTRAL = {"sum": 0.0, "mean": 0.0, "prod": 1.0}
-
-
-def _reduced(input: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool) -> Tensor:
-    zeros = torch.zeros_like(input)
-    # torch reads as much of `src` as the index names; ONNX's ScatterElements wants equal shapes.
-    src = src[tuple(slice(0, n) for n in index.shape)] if src.shape != index.shape else src
-    start = input
-    if not include_self or reduce == "mean":
-        count = zeros.scatter_add(dim, index, torch.ones_like(src))
-        # Elements that are not written keep their value; the count tells which these are.
-        start = input if include_self else torch.where(count > 0, _neutral(input, reduce), input)
-    if reduce in _REDUCTIONS and input.dim() and exporting() == "trace" and nodes.target_opset() >= 18:
-        return nodes.run(_reduction(dim % input.dim(), reduce), start, index, src)
-    if reduce in _REDUCTIONS:
-        return torch.scatter_reduce(start, dim, index, src, reduce)
-    total = start.scatter_add(dim, index, src)
-    if reduce == "sum":
-        return total
-    # At least 1, for the elements that are not written: they are divided by it too.
-    count = count + 1 if include_self else count.clamp(min=1)
-    return total / count if input.is_floating_point() else torch.div(total, count, rounding_mode="floor")
-
-
 _REDUCTIONS = {"amax": "max", "amin": "min", "prod": "mul"}
 
 
@@ -111,8 +103,7 @@ def _reduction(axis: int, reduce: str) -> nodes.Recipe:
 
 def _neutral(input: Tensor, reduce: str) -> Tensor:
     limits = torch.finfo(input.dtype) if input.is_floating_point() else torch.iinfo(input.dtype)
-    value = {"amax": limits.min, "amin": limits.max, **_NEUTRAL}[reduce]
-    return torch.full_like(input, value)
+    return torch.full_like(input, {"amax": limits.min, "amin": limits.max, "prod": 1.0}.get(reduce, 0.0))
 
 
 def _accumulated(x: Tensor, row: Tensor) -> tuple[Tensor, ...]:
@@ -272,8 +263,7 @@ def index_reduce(
     if not input.dim():
         found = index_reduce(input.reshape(1), 0, index, source.reshape(-1), reduce, include_self=include_self)
         return found.reshape(())
-    shape = [-1 if axis == dim % input.dim() else 1 for axis in range(input.dim())]
-    places = index.to(torch.int64).view(shape).expand(source.shape)
+    places = _spread(index.to(torch.int64), source, dim)
     return torch.scatter_reduce(input, dim, places, source, reduce, include_self=include_self)
 
 
