@@ -73,7 +73,7 @@ def merge_patches(original: Callable[..., Tensor], patches: Tensor, batch_size: 
     _, channels, size, _ = patches.shape
     x = patches.reshape(-1, batch_size, channels, size, size)
     count = x.shape[0]
-    side = _whole_root(count)
+    side = truncated(count**0.5) if symbolic(count) else int(count**0.5)
     cut = min(size // 4, padding) * _at_most(count // 4, 1)  # fewer than four patches are not cut
     cells = _kept(side, size, cut, x.device)
     patch_of, cell_of = torch.div(cells, size, rounding_mode="floor"), torch.remainder(cells, size)
@@ -92,11 +92,6 @@ def _kept(side: Any, size: int, cut: Any, device: torch.device) -> Tensor:
     block = torch.div(cells - cut, size - 2 * cut, rounding_mode="floor").clamp(min=0)
     last = as_tensor(side - 1, torch.int64, device)
     return cells + 2 * cut * torch.minimum(block, last)
-
-
-def _whole_root(count: Any) -> Any:
-    root = count**0.5
-    return truncated(root) if symbolic(count) else int(root)
 
 
 def _at_most(value: object, bound: int) -> Any:

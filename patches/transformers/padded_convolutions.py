@@ -14,12 +14,6 @@ from onnxpatch.patching.proof import randomised
 WRITTEN_FOR = "transformers 5.23.0"
 
 
-def _known(**methods: str) -> When:
-    """Where methods have the code of this version; each by its fingerprints, with a space between them."""
-    prints = {name: {KnownBody(one, WRITTEN_FOR) for one in found.split()} for name, found in methods.items()}
-    return When(bodies=prints)
-
-
 class _Codec(torch.nn.Module):
     """A causal convolution that pads by reflection, and one of Mimi's that pads by zeros on both sides."""
 
@@ -43,8 +37,12 @@ class _Codec(torch.nn.Module):
     name="padded-convolution",
     why="length - self.kernel_size + self.padding_total, of buffers: Could not guard on data-dependent expression",
     link="https://github.com/huggingface/transformers/blob/main/src/transformers/models/encodec/modeling_encodec.py",
-    when=_known(
-        forward="44156c6b1954 dc67497f1f26", _get_extra_padding_for_conv1d="35a85d25a3aa", _pad1d="2f7c4c2907d4"
+    when=When(
+        bodies={
+            "forward": {KnownBody("44156c6b1954", WRITTEN_FOR), KnownBody("dc67497f1f26", WRITTEN_FOR)},
+            "_get_extra_padding_for_conv1d": {KnownBody("35a85d25a3aa", WRITTEN_FOR)},
+            "_pad1d": {KnownBody("2f7c4c2907d4", WRITTEN_FOR)},
+        }
     ),
     proof=Proof(
         build=_Codec,
