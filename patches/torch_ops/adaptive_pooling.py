@@ -103,9 +103,7 @@ def largest_under(x: Tensor, dim: int, size: Any) -> Tensor:
     the longest may have; in shorter windows the last entry is repeated.
     """
     axis = dim % x.dim()
-    places = _windows(x, axis, size)
-    windows = x.index_select(axis, places.reshape(-1))
-    return windows.reshape([*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]]).amax(axis + 1)
+    return _windows(x, axis, size).amax(axis + 1)
 
 
 def places_under(x: Tensor, sizes: Sequence[Any]) -> tuple[Tensor, Tensor]:
@@ -114,12 +112,7 @@ def places_under(x: Tensor, sizes: Sequence[Any]) -> tuple[Tensor, Tensor]:
     # Of each element of a map, which one it is; an axis that was cut into windows has become two.
     table = torch.ones_like(x[(0,) * lead], dtype=torch.int64).reshape(-1).cumsum(0).reshape(x.shape[lead:]) - 1
     for axis, size in zip(range(0, 2 * rank, 2), sizes, strict=True):
-        if size is None:
-            table = table.unsqueeze(axis + 1)
-            continue
-        places = _windows(table, axis, size)
-        windows = table.index_select(axis, places.reshape(-1))
-        table = windows.reshape([*table.shape[:axis], *places.shape, *table.shape[axis + 1 :]])
+        table = table.unsqueeze(axis + 1) if size is None else _windows(table, axis, size)
     table = table.permute([*range(0, 2 * rank, 2), *range(1, 2 * rank, 2)]).flatten(rank)
     table = table.expand([*x.shape[:lead], *table.shape])
     # One number after the other: onnxruntime's GatherElements takes a tenth of its Gather.
@@ -132,7 +125,7 @@ def places_under(x: Tensor, sizes: Sequence[Any]) -> tuple[Tensor, Tensor]:
 
 
 def _windows(x: Tensor, axis: int, size: Any) -> Tensor:
-    """(size, width): the places of each window, the last one again and again where it is shorter."""
+    """x with two axes for one: windows, and the entries of each, the last one again and again where it is shorter."""
     length, count = (as_tensor(number, torch.int64, x.device) for number in (x.shape[axis], size))
     outputs = torch.arange(size, device=x.device)
     # All numbers are at least 0, where trunc is floor, and is what ONNX's Div of whole numbers does.
@@ -140,7 +133,8 @@ def _windows(x: Tensor, axis: int, size: Any) -> Tensor:
     lasts = torch.div((outputs + 1) * length + count - 1, count, rounding_mode="trunc") - 1
     # Between its floor and its ceil a window may reach one entry beyond ceil(n / size).
     width = (x.shape[axis] + size - 1) // size + 1
-    return torch.minimum(starts.unsqueeze(1) + torch.arange(width, device=x.device), lasts.unsqueeze(1))
+    places = torch.minimum(starts.unsqueeze(1) + torch.arange(width, device=x.device), lasts.unsqueeze(1))
+    return x.index_select(axis, places.reshape(-1)).reshape([*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]])
 
 
 def _fractions(x: Tensor, shares: Tensor) -> tuple[Tensor, ...]:
