@@ -172,9 +172,7 @@ def _node(chosen: Form, value: Tensor, heads: int, shared: int, scale: float, ca
     def in_torch(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         if chosen != "heads":
             raise NotImplementedError("three dimensions are for dynamo, which computes nothing")
-        call = (
-            torch.ops.aten.scaled_dot_product_attention
-        )  # not F.scaled_dot_product_attention: its stand-in calls this function
+        call = torch.ops.aten.scaled_dot_product_attention  # not torch's function, whose stand-in calls this one
         made: Tensor = call(query, key, value, mask, 0.0, causal, scale=scale, enable_gqa=heads != shared)
         return made
 

@@ -150,25 +150,18 @@ def _sliced(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: i
     return x[(slice(None),) * (dim % x.dim()) + (slice(start, end, step),)]
 
 
-def _converted(x: Tensor, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
-    return x if dtype is None else x.to(dtype)
-
-
 # Operators that no function of Python has by that name, or with other arguments.
 _FORMS: dict[str, Callable[..., Any]] = {
     "_log_softmax": lambda x, dim, wide: torch.log_softmax(x, dim),
     "_softmax": lambda x, dim, wide: torch.softmax(x, dim),
-    "_to_copy": _converted,
-    "_unsafe_view": lambda x, sizes: x.reshape(sizes),
-    "alias": lambda x: x,
-    "detach": lambda x: x,
+    "_to_copy": lambda x, dtype=None, **_: x if dtype is None else x.to(dtype),
+    **dict.fromkeys(("_unsafe_view", "view"), lambda x, sizes: x.reshape(sizes)),
+    **dict.fromkeys(("alias", "detach", "lift_fresh_copy"), lambda x: x),
     "expand": lambda x, sizes, implicit=False: x.expand(sizes),
     "fill": lambda x, value: torch.full_like(x, value),  # torch.fill has no form under trace
     "index": _indexed,
-    "lift_fresh_copy": lambda x: x,
     "size": lambda x: list(x.shape),
     "slice": _sliced,
     "sym_numel": lambda x: x.numel(),
     "sym_size": lambda x, dim: x.shape[dim],
-    "view": lambda x, sizes: x.reshape(sizes),
 }

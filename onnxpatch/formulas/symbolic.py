@@ -62,7 +62,7 @@ _OPERATORS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "n
 def symbolic(value: object) -> bool:
     """Whether `value` is a size, or a number computed from sizes, that must not become a Python number."""
     if isinstance(value, torch.SymInt | torch.SymFloat):
-        return not _known(value)
+        return not (hasattr(value.node, "is_constant") and value.node.is_constant())
     return isinstance(value, Tensor) and value.dim() == 0 and traced_from_sizes(value) and static_number(value) is None
 
 
@@ -103,11 +103,6 @@ def one_step(bounds: Sequence[Any]) -> bool:
     if isinstance(step, Tensor) or isinstance(stop, Tensor):
         return isinstance(start, int) and start == 0 and stop is step
     return constant_size(stop - start - step) == 0
-
-
-def _known(value: torch.SymInt | torch.SymFloat) -> bool:
-    node = value.node
-    return bool(node.is_constant()) if hasattr(node, "is_constant") else False
 
 
 def truncated(value: Any) -> Any:

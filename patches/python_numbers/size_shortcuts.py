@@ -61,8 +61,7 @@ _row = functools.partial(
 @_row("SymBool.__bool__", name="size-shortcut", exporters=("dynamo",))
 def size_shortcut(original: Callable[[Any], bool], value: object) -> bool:
     """Answers an `if` on sizes that would skip a resize, so that the resize is done at every size."""
-    answer = _answer(value)
-    return NotImplemented if answer is None else answer
+    return _answer(value)
 
 
 @_row("Tensor.__bool__", name="size-shortcut-trace", exporters=("trace",))
@@ -70,14 +69,14 @@ def size_shortcut_trace(original: Callable[[Any], bool], value: Tensor) -> bool:
     """The same under trace, where sizes are 0-d tensors."""
     if value.dim() or not traced_from_sizes(value):
         return NotImplemented
-    answer = _answer(value)
-    return NotImplemented if answer is None else answer
+    return _answer(value)
 
 
-def _answer(value: object) -> bool | None:
+def _answer(value: object) -> bool:
     # 2: past this function and the stand-in that calls it.
     frame = deciding_frame(2)
-    return None if frame is None else right_side(frame, value)
+    answer = None if frame is None else right_side(frame, value)
+    return NotImplemented if answer is None else answer
 
 
 def _chunks(x: Tensor) -> Tensor:

@@ -289,7 +289,9 @@ def pad(
         end = lengths.amax(0)
         # torch's own code compares this length with the others: a branch, whose other side raises.
         if total_length is not None:
-            return _filled_up(padded, lengths, end, batch_first, total_length, padding_value), lengths
+            places = torch.minimum(torch.arange(total_length), end - 1)
+            padded = padded.index_select(int(batch_first), places)
+            return _filled(padded, lengths, batch_first, padding_value), lengths
         padded = padded[:, :end] if batch_first else padded[:end]
         # The recurrent layer of the graph leaves zeros there.
         return (_filled(padded, lengths, batch_first, padding_value) if padding_value else padded), lengths
@@ -311,14 +313,6 @@ def pad(
 def _branches_exported() -> bool:
     model = running_model()
     return model is not None and model.settings.branches
-
-
-def _filled_up(
-    padded: Tensor, lengths: Tensor, end: Tensor, batch_first: bool, total_length: Any, padding_value: float
-) -> Tensor:
-    axis = 1 if batch_first else 0
-    taken = padded.index_select(axis, torch.minimum(torch.arange(total_length), end - 1))
-    return _filled(taken, lengths, batch_first, padding_value)
 
 
 def _filled(padded: Tensor, lengths: Tensor, batch_first: bool, value: float) -> Tensor:
