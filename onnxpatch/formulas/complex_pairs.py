@@ -21,20 +21,13 @@ from onnxpatch.errors import RefusedError
 from onnxpatch.formulas import scans
 from onnxpatch.formulas.calls import listed
 
-
-class _Answers:
-    """The registered functions; the patch of complex numbers registers them when it is imported."""
-
-    call: Callable[..., Any]
-    properties: Mapping[str, Callable[[Any], Any]]
-
-
-_answers = _Answers()
+# The registered functions; the patch of complex numbers registers them when it is imported.
+_answers: dict[str, Any] = {}
 
 
 def answer_with(call: Callable[..., object], properties: Mapping[str, Callable[[Any], Any]]) -> None:
     """Register `call(function, *args, **kwargs)` for torch calls on Pairs, and functions for their properties."""
-    _answers.call, _answers.properties = call, properties
+    _answers.update(call=call, properties=properties)
 
 
 class Pair:
@@ -67,7 +60,7 @@ class Pair:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
-        return _answers.call(function, *args, **(kwargs or {}))
+        return _answers["call"](function, *args, **(kwargs or {}))
 
     def __getattr__(self, name: str) -> Any:
         # Not dunder names: libraries ask with them what an object can do (`__array__`, `__deepcopy__`), and a Pair
@@ -75,9 +68,9 @@ class Pair:
         if name.startswith("__") or not hasattr(torch.Tensor, name):
             raise AttributeError(f"a complex tensor has no attribute {name!r} while it is exported")
         function = getattr(torch.Tensor, name)
-        if name in _answers.properties:
-            return _answers.properties[name](self)
-        return lambda *args, **kwargs: _answers.call(function, self, *args, **kwargs)
+        if name in _answers["properties"]:
+            return _answers["properties"][name](self)
+        return lambda *args, **kwargs: _answers["call"](function, self, *args, **kwargs)
 
     def __getitem__(self, index: Any) -> Pair:
         return Pair(self.real[index], self.imag[index])
@@ -98,7 +91,7 @@ class Pair:
 
 def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
     """The method that asks for `function` of its operands; reflected: the Pair is the second one."""
-    return lambda self, *other: _answers.call(function, *((*other, self) if reflected else (self, *other)))
+    return lambda self, *other: _answers["call"](function, *((*other, self) if reflected else (self, *other)))
 
 
 _OPERATORS: dict[str, Any] = {

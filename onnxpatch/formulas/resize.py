@@ -8,7 +8,7 @@ stored for one: `form_of`. The formulas are those of torch.nn.functional.interpo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -227,7 +227,10 @@ def check_example(image_size: tuple[int, int], inputs: object) -> None:
     """Raises InputError if tables are to be stored for `image_size` and the example has no image of that size."""
     # Paused, sizes are ints. Under trace they are tensors otherwise, and reading them adds nodes to the graph.
     with tracing_paused():
-        images = list(_images(pytree.tree_leaves(inputs)))
+        leaves = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.dim() >= 4]
+        sizes = [tuple(leaf.shape[-3:]) for leaf in leaves]
+    # Without symbolic ones, which fail by themselves.
+    images = [size for size in sizes if all(isinstance(length, int) for length in size)]
     wanted = tuple(image_size)
     # Channels first or channels last: the two sizes are the last of three, or the first.
     if images and not any(wanted in (size[1:], size[:2]) for size in images):
@@ -237,12 +240,3 @@ def check_example(image_size: tuple[int, int], inputs: object) -> None:
             f"image_size=({height}, {width}), but the example that is exported holds {found}: position tables are "
             f"stored for the size that they are asked for; export with an image of {height} by {width}"
         )
-
-
-def _images(leaves: list[object]) -> Iterator[tuple[int, ...]]:
-    """The last three sizes of tensors that may be images. Without symbolic ones, which fail by themselves."""
-    for leaf in leaves:
-        if isinstance(leaf, torch.Tensor) and leaf.dim() >= 4:
-            size = tuple(leaf.shape[-3:])
-            if all(isinstance(length, int) for length in size):
-                yield size

@@ -270,10 +270,8 @@ def running_product(
     x = input if dtype is None else input.to(dtype)
     if x.is_complex() or x.dim() == 0:
         return NotImplemented
-    return scans.scanned_product(x, dim) if original.__name__ == "cumprod" else _logcumsumexp(x, dim)
-
-
-def _logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    if original.__name__ == "cumprod":
+        return scans.scanned_product(x, dim)
     wide = x if x.dtype in (torch.float32, torch.float64) else x.float()
     return scans.logcumsumexp(wide, dim).to(x.dtype)
 
