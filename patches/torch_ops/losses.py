@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from onnxpatch import missing, op
-from onnxpatch.formulas import elementary
-from onnxpatch.formulas.elementary import reduced, softplus
+from onnxpatch.formulas.elementary import log1p, reduced, softplus
 from onnxpatch.patching.proof import LOST_DIGITS, at_magnitudes, fraction_pairs, pairs, shares
 
 _SIGMOID = "non-finite values differ: it is exported as log(sigmoid(x)); sigmoid is 0 below -18 in onnxruntime"
@@ -25,64 +24,15 @@ def _losses(x: Tensor, y: Tensor) -> Tensor:
     return torch.stack((loss(x, likely), loss(-x, likely, y.abs(), pos_weight=more, reduction="sum")))
 
 
-@op(
-    "nn.functional.binary_cross_entropy_with_logits",
-    name="bce-with-logits",
-    why=_SIGMOID,
-    tries=fraction_pairs,
-    case=at_magnitudes(_losses),
-    reason=LOST_DIGITS,
-)
-def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: object = None,
-    reduce: object = None,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-) -> Tensor:
-    """The loss as torch computes it, with softplus in place of the logarithm of sigmoid."""
-    if size_average is not None or reduce is not None:
-        return NotImplemented
-    below = elementary.softplus(-input)
-    below = below if pos_weight is None else below * ((pos_weight - 1) * target + 1)
-    loss = (1 - target) * input + below
-    return reduced(loss if weight is None else loss * weight, reduction)
-
-
-@op(
-    "multilabel_soft_margin_loss",
-    why=_SIGMOID,
-    tries=fraction_pairs,
-    case=at_magnitudes(lambda x, y: torch.nn.functional.multilabel_soft_margin_loss(x, (y > 0).float())),
-    reason=LOST_DIGITS,
-)
-def multilabel_soft_margin_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: object = None,
-    reduce: object = None,
-    reduction: str = "mean",
-) -> Tensor:
-    """The mean over the classes, which are on the last axis, with softplus in place of the logarithm of sigmoid."""
-    if size_average is not None or reduce is not None:
-        return NotImplemented
-    # softplus(x) is x + softplus(-x).
-    loss = (1 - target) * input + elementary.softplus(-input)
-    return reduced((loss if weight is None else loss * weight).mean(-1), reduction)
-
-
 Elements = Callable[..., Tensor]
 
 
 def _loss(
-    tries: Callable[..., Any], case: Callable[..., Any] | None = None, both: bool = False
+    tries: Callable[..., Any], case: Callable[..., Any] | None = None, both: bool = False, **row: Any
 ) -> Callable[[Elements], Elements]:
     """A row for the loss of the function's name: it computes that of each element or row, and gets no `reduction`.
 
-    both: under dynamo, too, where a NaN is counted.
+    both: under dynamo, too, where a NaN is counted. row: of `op`, in place of what is said of an operator that lacks.
     """
 
     def declare(elements: Elements) -> Elements:
@@ -100,11 +50,35 @@ def _loss(
         loss.__signature__ = parameters  # type: ignore[attr-defined]
         name = elements.__name__
         why = missing(f"aten::{name}", exporters=("dynamo", "trace") if both else ("trace",))
-        reason = f"aten::{name}|non-finite"
-        op(f"nn.functional.{name}", why=why, reason=reason, tries=tries, case=case or function, to=loss)
+        options: dict[str, Any] = {"why": why, "reason": f"aten::{name}|non-finite", **row}
+        op(f"nn.functional.{name}", tries=tries, case=case or function, to=loss, **options)
         return elements
 
     return declare
+
+
+@_loss(fraction_pairs, at_magnitudes(_losses), name="bce-with-logits", why=_SIGMOID, reason=LOST_DIGITS)
+def binary_cross_entropy_with_logits(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None
+) -> Tensor:
+    """The loss as torch computes it, with softplus in place of the logarithm of sigmoid."""
+    below = softplus(-input)
+    below = below if pos_weight is None else below * ((pos_weight - 1) * target + 1)
+    loss = (1 - target) * input + below
+    return loss if weight is None else loss * weight
+
+
+@_loss(
+    fraction_pairs,
+    at_magnitudes(lambda x, y: torch.nn.functional.multilabel_soft_margin_loss(x, (y > 0).float())),
+    why=_SIGMOID,
+    reason=LOST_DIGITS,
+)
+def multilabel_soft_margin_loss(input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    """The mean over the classes, which are on the last axis, with softplus in place of the logarithm of sigmoid."""
+    # softplus(x) is x + softplus(-x).
+    loss = (1 - target) * input + softplus(-input)
+    return (loss if weight is None else loss * weight).mean(-1)
 
 
 def _labels(b: int, n: int) -> tuple[Tensor, Tensor]:
@@ -201,7 +175,7 @@ def huber_loss(input: Tensor, target: Tensor, delta: float = 1.0, weight: Tensor
 @_loss(lambda b, n: (shares(b, n).round(decimals=1), shares(b, n)))
 def binary_cross_entropy(input: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
     """As eager, no logarithm is below -100."""
-    loss = -target * torch.log(input).clamp(min=-100) - (1 - target) * elementary.log1p(-input).clamp(min=-100)
+    loss = -target * torch.log(input).clamp(min=-100) - (1 - target) * log1p(-input).clamp(min=-100)
     return loss if weight is None else loss * weight
 
 
