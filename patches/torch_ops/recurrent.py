@@ -278,7 +278,7 @@ def pad(
     sequence: Any,
     batch_first: bool = False,
     padding_value: float = 0.0,
-    total_length: object = None,
+    total_length: Any = None,
 ) -> tuple[Tensor, Tensor]:
     """(batch, length, ...) or (length, batch, ...), cut to the longest sequence or filled up to `total_length`."""
     if exporting() == "trace":
