@@ -139,15 +139,14 @@ def _text(target: ast.expr) -> ast.expr:
     return ast.Name(names if len(target.elts) > 1 else f"{names},", ast.Store())
 
 
-def known_bodies(cls: type, patched: Iterable[Bodies]) -> list[bool]:
-    """For each patch's `bodies`: whether all of the methods of `cls` that it names have one of their fingerprints."""
-    return [
-        # Reading source is slow: first ask whether the class has all of the methods at all.
+def has_known_bodies(cls: type, bodies: Bodies) -> bool:
+    """Whether all the methods of `cls` that a patch names have one of its fingerprints; False where it names none."""
+    # Reading source is slow: first ask whether the class has all of the methods at all.
+    return (
         bool(bodies)
         and all(hasattr(cls, name) for name in bodies)
         and all(fingerprint(getattr(cls, name)) in prints for name, prints in bodies.items())
-        for bodies in patched
-    ]
+    )
 
 
 def unknown_body(cls: type, bodies: Bodies) -> str | None:
@@ -174,7 +173,7 @@ def _difference(function: object, prints: Collection[str]) -> str:
     if not outlines or not lines:
         return ""
     known_lines = [[text[i : i + 4] for i in range(0, len(text), 4)] for text in outlines]
-    nearest = min(known_lines, key=lambda known_bodies: len(_without(map(_digest, lines), known_bodies)))
+    nearest = min(known_lines, key=lambda known: len(_without(map(_digest, lines), known)))
     changed = _without(map(_digest, lines), nearest)
     shown = "; ".join(f"`{line.strip()}`" for line in lines if _digest(line) in changed)
     gone = len(_without(nearest, map(_digest, lines)))

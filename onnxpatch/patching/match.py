@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from onnxpatch.errors import DuplicatePatchError
-from onnxpatch.patching.fingerprints import known_bodies, unknown_body
+from onnxpatch.patching.fingerprints import has_known_bodies, unknown_body
 from onnxpatch.patching.generated import class_before
 from onnxpatch.patching.registry import FORWARD, STAND_IN, Patch, Registry
 from onnxpatch.patching.when import loaded, resolve
@@ -46,8 +46,11 @@ def candidates_by_class(registry: Registry, settings: Settings) -> Callable[[typ
     @functools.cache
     def candidates(cls: type) -> list[_Candidate]:
         lineage = [base for base in _as_written(cls).__mro__ if base not in (object, torch.nn.Module)]
+        names = {name.rpartition(".")[2] for base in lineage for name in (base.__name__, base.__qualname__)}
         found = []
-        for patch, depth in zip(patches, _depths(patches, last_names, lineage), strict=True):
+        for patch, last in zip(patches, last_names, strict=True):
+            # Most patches name none of the classes, which their last names show at once.
+            depth = _depth(patch, lineage, may_be_named=not names.isdisjoint(last))
             if depth is not None:
                 place = (patch.ours, depth, not _named_exactly(patch, lineage[depth]))
                 found.append(_Candidate(patch, _refusal(patch, lineage[0], settings), place))
@@ -80,25 +83,15 @@ def _as_written(cls: type) -> type:
     return cls
 
 
-def _depths(patches: list[Patch], last_names: list[set[str]], lineage: list[type]) -> list[int | None]:
-    """For each patch, how far up among its bases a class is named by it; 0 also for a copy of the code that the patch
-    was written for; None where it is neither. last_names: of each patch's targets."""
-    names = {name.rpartition(".")[2] for cls in lineage for name in (cls.__name__, cls.__qualname__)}
-    # Most patches name none of the classes, which their last names show at once.
-    pairs = zip(patches, last_names, strict=True)
-    named = [None if names.isdisjoint(last) else _named_at(patch, lineage) for patch, last in pairs]
-    bodies = [patch.when.bodies if depth is None else {} for patch, depth in zip(patches, named, strict=True)]
-    # torch's own layers are copies of nothing.
-    theirs = bool(lineage) and not lineage[0].__module__.startswith("torch.nn.")
-    copies = known_bodies(lineage[0], bodies) if theirs else [False] * len(patches)
-    return [0 if copy else depth for depth, copy in zip(named, copies, strict=True)]
-
-
-def _named_at(patch: Patch, lineage: list[type]) -> int | None:
-    for depth, base in enumerate(lineage if patch.when.subclasses else lineage[:1]):
+def _depth(patch: Patch, lineage: list[type], may_be_named: bool) -> int | None:
+    """How far up among its bases a class is named by a patch; 0 also for a copy of the code that the patch was written
+    for; None where it is neither."""
+    for depth, base in enumerate(lineage if patch.when.subclasses else lineage[:1]) if may_be_named else ():
         if any(_names(target, base) for target in patch.targets):
             return depth
-    return None
+    # torch's own layers are copies of nothing.
+    theirs = bool(lineage) and not lineage[0].__module__.startswith("torch.nn.")
+    return 0 if theirs and has_known_bodies(lineage[0], patch.when.bodies) else None
 
 
 def _names(target: str, cls: type) -> bool:
