@@ -19,6 +19,7 @@ from torch import fx, nn
 
 from onnxpatch.errors import InputError
 from onnxpatch.inputs.given_model import FUNCTIONS, around_program, calling, of_program
+from onnxpatch.messages.user_code import code_within
 
 # nn.Module.__init__ puts these first in __dict__; the user's attributes follow.
 _OWN = tuple(vars(torch.nn.Module()))
@@ -141,10 +142,10 @@ def _code_reads_mode(kind: type) -> bool:
 
 
 def _reads_mode(code: types.CodeType) -> bool:
-    inner = (one for one in code.co_consts if isinstance(one, types.CodeType))
+    naming = (one for one in code_within(code) if "training" in one.co_names)
     # An assignment names it as well.
-    loads = (one.argval == "training" and one.opname.startswith("LOAD") for one in dis.get_instructions(code))
-    return ("training" in code.co_names and any(loads)) or any(map(_reads_mode, inner))
+    steps = (step for one in naming for step in dis.get_instructions(one))
+    return any(step.argval == "training" and step.opname.startswith("LOAD") for step in steps)
 
 
 def _in_training(node: fx.Node) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from onnxpatch.messages.user_code import names_within
+from onnxpatch.messages.user_code import code_within, names_within
 
 Place = tuple[Any, str]  # (module or class, name in it)
 Places = dict[int, list[Place]]  # by the id of the function
@@ -207,8 +207,7 @@ def _names_in(module: ModuleType, size: int) -> frozenset[str]:
 
     size: how many names the module has, which changes where more is defined in it.
     """
-    codes = (code for value in list(vars(module).values()) for code in _codes(value, module.__name__))
-    return frozenset(name for code in codes for name in names_within(code))
+    return frozenset(name for code in _defined_code(module) for name in names_within(code))
 
 
 def mention(library: str, functions: Iterable[Any], modules: Sequence[ModuleType]) -> bool:
@@ -221,15 +220,6 @@ def mention(library: str, functions: Iterable[Any], modules: Sequence[ModuleType
     return not _hold_none(own, wanted) or any(library in _names_in(one, len(vars(one))) for one in modules)
 
 
-def _codes(value: object, module: str) -> Iterator[CodeType]:
-    if getattr(value, "__module__", None) != module:
-        return
-    for one in vars(value).copy().values() if inspect.isclass(value) else [value]:
-        function = getattr(one, "__func__", one)  # of a staticmethod or a classmethod
-        if isinstance(function, FunctionType):
-            yield function.__code__
-
-
 def ask_for_types(modules: Iterable[ModuleType]) -> bool:
     """Whether code of these modules calls `type`."""
     return any(_asks(code) for module in modules for code in _defined_code(module))
@@ -240,22 +230,20 @@ def _defined_code(module: ModuleType) -> Iterator[CodeType]:
     for value in list(vars(module).values()):
         # `type` is replaced in these modules only: imported code looks the name up elsewhere.
         if getattr(value, "__module__", None) == module.__name__:
-            for one in (value, *vars(value).copy().values()) if inspect.isclass(value) else (value,):
-                function = inspect.unwrap(getattr(one, "__func__", one)) if callable(one) else one
-                if inspect.isfunction(function):
+            for one in vars(value).copy().values() if inspect.isclass(value) else (value,):
+                function = getattr(one, "__func__", one)  # of a staticmethod or a classmethod
+                function = inspect.unwrap(function) if callable(function) else None
+                if isinstance(function, FunctionType):
                     yield function.__code__
 
 
 # By code object, which never changes: the same modules are asked again for every model that they define.
 @functools.lru_cache(maxsize=4096)
 def _asks(code: CodeType) -> bool:
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    if any(_asks(one) for one in inner):
-        return True
+    naming = (one for one in code_within(code) if "type" in one.co_names)
     # `x.type(torch.int64)` has the name in co_names too; only the instruction shows that it is an attribute.
-    return "type" in code.co_names and any(
-        step.argval == "type" and step.opname in ("LOAD_GLOBAL", "LOAD_NAME") for step in dis.get_instructions(code)
-    )
+    steps = (step for one in naming for step in dis.get_instructions(one))
+    return any(step.argval == "type" and step.opname in ("LOAD_GLOBAL", "LOAD_NAME") for step in steps)
 
 
 # ------------------------------------------------------------------ what code names
