@@ -80,9 +80,11 @@ _RESHAPING = {"squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdi
 
 
 class _Running(threading.local):
+    """What runs in this thread, the innermost last: (function, patch) of stand-ins, and patched models."""
+
     def __init__(self) -> None:
-        # (function, patch) of the stand-ins that run in this thread, the innermost last.
         self.calls: tuple[tuple[Any, Patch], ...] = ()
+        self.scopes: list[Scope] = []
 
 
 _running = _Running()
@@ -180,14 +182,6 @@ def _called(patch: Patch, function: object, args: tuple[object, ...], kwargs: di
         return patch.stand_in(*([function] if patch.takes_original else ()), *args, **kwargs)
 
 
-class _Active(threading.local):
-    def __init__(self) -> None:
-        self.scopes: list[Scope] = []
-
-
-_active = _Active()
-
-
 class RunningModel(Protocol):
     """What a stand-in can read of the patched model that calls it.
 
@@ -206,7 +200,7 @@ def running_model() -> RunningModel | None:
     For stand-ins, such as `running_model().settings.opset`. Returns a `RunningModel` with `settings`, `model` and
     `tensors` (its parameters and buffers by name).
     """
-    return _active.scopes[-1] if _active.scopes else None
+    return _running.scopes[-1] if _running.scopes else None
 
 
 class Scope:
@@ -293,7 +287,7 @@ class Scope:
         copy the model first.
         """
         # A copy: the list of this thread is set back even if an inner context was not left properly.
-        outside = list(_active.scopes)
+        outside = list(_running.scopes)
         with modes_kept(), contextlib.ExitStack() as stack:
             if running is not None and self.model is not None and running is not self.model:
                 stack.callback(self._set_model, self.model)
@@ -313,8 +307,8 @@ class Scope:
             if self.watched:
                 stack.enter_context(_Dispatch(self))
             stack.enter_context(answering({"patches": self.answer}))
-            stack.enter_context(undone(lambda: setattr(_active, "scopes", outside)))
-            _active.scopes = [*outside, self]
+            stack.enter_context(undone(lambda: setattr(_running, "scopes", outside)))
+            _running.scopes = [*outside, self]
             yield self
 
     def types_as_written(self) -> contextlib.AbstractContextManager[object]:
@@ -341,9 +335,9 @@ class Scope:
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
     """A context without any scope in this thread, for modules that opted out."""
-    scopes = _active.scopes
-    with answering({"patches": None}), undone(lambda: setattr(_active, "scopes", scopes)):
-        _active.scopes = []
+    scopes = _running.scopes
+    with answering({"patches": None}), undone(lambda: setattr(_running, "scopes", scopes)):
+        _running.scopes = []
         yield
 
 
@@ -363,7 +357,7 @@ class _Dispatch(TorchFunctionMode):
         if torch.compiler.is_dynamo_compiling():
             return function(*args, **kwargs)
         # `suspended` empties the list of active scopes: then no patch is asked.
-        if self._scope not in _active.scopes:
+        if self._scope not in _running.scopes:
             return function(*args, **kwargs)
         found, dispatcher = NotImplemented, self._scope.dispatcher
         patches = dispatcher.asked(function, args, kwargs)
