@@ -36,9 +36,6 @@ class UndoLog:
         self._made: dict[tuple[type, tuple[type, ...]], type] = {}
         self._unmade: dict[type, type] = {}
 
-    def __len__(self) -> int:
-        return len(self._undo)
-
     def specialise(self, module: torch.nn.Module, *mixins: type) -> None:
         """Put `mixins` in front of the class of `module`."""
         cls = type(module)
@@ -50,12 +47,9 @@ class UndoLog:
 
     def set_attr(self, owner: object, name: str, value: object) -> None:
         """Set an instance attribute without calling `__setattr__` of the owner."""
-        self.set_item(vars(owner), name, value)
-
-    def set_item(self, mapping: MutableMapping[Any, Any], key: object, value: object) -> None:
-        """Set a key of a mapping. `undo` restores its place in the order too."""
-        self._undo.append((_put_item, (mapping, key, mapping.get(key, MISSING))))
-        mapping[key] = value
+        attributes = vars(owner)
+        self._undo.append((_put_item, (attributes, name, attributes.get(name, MISSING))))
+        attributes[name] = value
 
     def call(self, undo: Callable[[], None]) -> None:
         """Call `undo` when this log is undone."""
