@@ -20,7 +20,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from onnxpatch.errors import InputError
 
@@ -53,6 +53,14 @@ def parse_json(key: str, text: str) -> Json:
         raise damaged(key, f"it is not JSON ({error})") from None
 
 
+def parsed_rows(key: str, metadata: Mapping[str, str]) -> list[dict[str, Json]]:
+    """The objects in the JSON list under `key`; [] where there is none. Raises InputError for anything else."""
+    rows = parse_json(key, metadata[key]) if key in metadata else []
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise damaged(key, "it is not a list of objects")
+    return cast("list[dict[str, Json]]", rows)
+
+
 def short_string(key: str, value: object, most: int = _SHORT) -> str:
     """`value` itself, if it is a string of at most `most` characters. Raises InputError if not."""
     if not isinstance(value, str):
@@ -78,10 +86,7 @@ def call_entry(call: Sequence[tuple[str, object]]) -> dict[str, str]:
 
 def read_call(metadata: Mapping[str, str]) -> Call:
     """The call in a file's metadata; {} for none. Raises InputError for an entry that `call_entry` cannot have made."""
-    rows = parse_json(CALL_KEY, metadata[CALL_KEY]) if CALL_KEY in metadata else []
-    if not isinstance(rows, list):
-        raise damaged(CALL_KEY, "it is not a list of objects")
-    return dict(map(_checked, rows))
+    return dict(map(_checked, parsed_rows(CALL_KEY, metadata)))
 
 
 def left_out(call: Call, found: dict[str, object], inputs: Sequence[str]) -> dict[str, object]:
@@ -110,9 +115,7 @@ def _fits(value: Constant | None) -> bool:
     return len(value) <= _LONGEST if isinstance(value, str) else not isinstance(value, int) or abs(value) < 1 << 63
 
 
-def _checked(row: Json) -> tuple[str, Constant | None]:
-    if not isinstance(row, dict):
-        raise damaged(CALL_KEY, "it is not a list of objects")
+def _checked(row: dict[str, Json]) -> tuple[str, Constant | None]:
     value = row.get("value")
     if value is not None and _constant(value) is None:
         raise damaged(CALL_KEY, "a value is neither a number nor text")
@@ -209,24 +212,16 @@ def read(proto: ModelProto) -> Provenance | None:
         short_string(_PREFIX + name, metadata.get(_PREFIX + name, "")) for name in ("version", "exporter", "digest")
     )
     call = short_string(CALL, metadata.get(CALL, ""), _MOST_CALL)
-    return Provenance(version, exporter, _plan_rows(metadata), digest, _versions(metadata), call)
+    plan = parsed_rows(f"{_PREFIX}plan", metadata)
+    for row in plan:
+        _check_row(f"{_PREFIX}plan", row)
+    return Provenance(version, exporter, plan, digest, _versions(metadata), call)
 
 
-def _plan_rows(metadata: Mapping[str, str]) -> list[dict[str, Json]]:
-    key = f"{_PREFIX}plan"
-    rows = parse_json(key, metadata.get(key) or "[]")
-    if not isinstance(rows, list):
-        raise damaged(key, "it is not a list of objects")
-    return [_checked_row(key, row) for row in rows]
-
-
-def _checked_row(key: str, row: Json) -> dict[str, Json]:
-    if not isinstance(row, dict):
-        raise damaged(key, "it is not a list of objects")
+def _check_row(key: str, row: dict[str, Json]) -> None:
     if not all(isinstance(row.get(name), str) for name in ("path", "class", "patch")):
         raise damaged(key, "a row has no path, class or patch")
     short_string(key, row["patch"])
-    return row
 
 
 def _versions(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -90,14 +90,11 @@ def write_structure(proto: ModelProto, tree: Tree, names: Sequence[str] = ()) ->
     if len(after) != len(before):
         raise ValueError(f"the graph has {len(before)} outputs, its structure {len(after)}")
     changed = {old: new for old, new in zip(before, after, strict=True) if old != new}
-    if set(changed.values()).isdisjoint(before):
-        rename_outputs(proto.graph, changed)
-        write_metadata(proto, tree)
-        return
-    # In two steps: two outputs may swap their names.
-    temporary = {old: f"onnxpatch.{number}" for number, old in enumerate(changed)}
-    rename_outputs(proto.graph, temporary)
-    rename_outputs(proto.graph, {temporary[old]: new for old, new in changed.items()})
+    if not set(changed.values()).isdisjoint(before):  # in two steps: two outputs may swap their names
+        temporary = {old: f"onnxpatch.{number}" for number, old in enumerate(changed)}
+        rename_outputs(proto.graph, temporary)
+        changed = {temporary[old]: new for old, new in changed.items()}
+    rename_outputs(proto.graph, changed)
     write_metadata(proto, tree)
 
 
@@ -117,11 +114,10 @@ def _tell_apart(graph: GraphProto) -> None:
 
 def write_metadata(proto: ModelProto, tree: Tree) -> None:
     """Write the structure into the metadata, in place of an earlier one."""
-    # A repeated field of protobuf has no assignment: it is emptied and filled.
-    others = [entry for entry in proto.metadata_props if entry.key != KEY]
-    del proto.metadata_props[:]
-    proto.metadata_props.extend(others)
-    proto.metadata_props.add(key=KEY, value=json.dumps(tree))
+    from onnx import helper
+
+    kept = {entry.key: entry.value for entry in proto.metadata_props}
+    helper.set_model_props(proto, {**kept, KEY: json.dumps(tree)})
 
 
 def _value_names(graph: GraphProto) -> set[str]:

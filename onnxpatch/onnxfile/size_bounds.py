@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from onnxpatch.errors import InputError
 from onnxpatch.onnxfile.editing import edited
-from onnxpatch.onnxfile.metadata import Json, damaged, parse_json, short_string
+from onnxpatch.onnxfile.metadata import Json, damaged, parsed_rows, short_string
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -74,13 +74,11 @@ def write_bounds(file: str | os.PathLike[str], bounds: Sequence[SizeBound], meta
 
     metadata: further entries, in place of those that the file has.
     """
-    entries = {**metadata, KEY: json.dumps([asdict(bound) for bound in bounds])}
+    from onnx import helper
+
     with edited(file) as proto:
-        kept = [entry for entry in proto.metadata_props if entry.key not in entries]
-        del proto.metadata_props[:]
-        proto.metadata_props.extend(kept)
-        for key, value in entries.items():
-            proto.metadata_props.add(key=key, value=value)
+        kept = {entry.key: entry.value for entry in proto.metadata_props}
+        helper.set_model_props(proto, {**kept, **metadata, KEY: json.dumps([asdict(bound) for bound in bounds])})
         for bound in bounds:
             _rename(proto, _own_names(proto, bound), bound.new_name)
 
@@ -108,15 +106,10 @@ def _rename(proto: ModelProto, names: set[str], to: str | int) -> None:
 
 def read_bounds(metadata: Mapping[str, str]) -> list[SizeBound]:
     """The bounds in a file's metadata; [] for none. Raises InputError for one that `write_bounds` does not write."""
-    entries = parse_json(KEY, metadata[KEY]) if KEY in metadata else []
-    if not isinstance(entries, list):
-        raise damaged(KEY, "it is not a list of objects")
-    return [_checked(entry) for entry in entries]
+    return [_checked(entry) for entry in parsed_rows(KEY, metadata)]
 
 
-def _checked(entry: Json) -> SizeBound:
-    if not isinstance(entry, dict):
-        raise damaged(KEY, "it is not a list of objects")
+def _checked(entry: dict[str, Json]) -> SizeBound:
     low, high, multiple = entry.get("low"), entry.get("high"), entry.get("multiple")
     if not (_is_size(low) and _is_size(multiple) and multiple > 0) or not (high is None or _is_size(high)):
         raise damaged(KEY, "its sizes are not whole numbers")
