@@ -16,10 +16,11 @@ import numpy as np
 import torch
 
 from onnxpatch.errors import InputError
-from onnxpatch.inputs.opened_objects import is_object, opened
+from onnxpatch.inputs.opened_objects import is_object, items_of, opened
 from onnxpatch.inputs.validate import checked_path
 from onnxpatch.messages.text import one_line
 from onnxpatch.onnxfile import output_structure, repeated_calls, size_bounds
+from onnxpatch.onnxfile.graph import model_name
 from onnxpatch.onnxfile.metadata import left_out, read_call
 from onnxpatch.onnxfile.repeated_calls import BoundCall, check_input, described_input, refuse_call
 from onnxpatch.onnxfile.runtimes.interface import (
@@ -31,7 +32,7 @@ from onnxpatch.onnxfile.runtimes.interface import (
     checked_limit,
     importable,
 )
-from onnxpatch.onnxfile.runtimes.onnxruntime import limited_runs, open_session, quiet_options
+from onnxpatch.onnxfile.runtimes.onnxruntime import LimitedRuns
 from onnxpatch.onnxfile.tree import Classes, rebuilt
 
 Path = tuple[str, ...]  # the keys and positions that lead to a value
@@ -94,11 +95,8 @@ def match_call(
 def _leaves(value: object, path: Path = ()) -> Iterator[tuple[Path, object]]:
     """The tensors, arrays and numbers in a value, each with its path; None is left out."""
     value = opened(value, is_object) if is_object(value) else value
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _leaves(inner, (*path, str(key)))
-    elif isinstance(value, tuple | list):
-        for key, inner in zip(getattr(value, "_fields", range(len(value))), value, strict=True):
+    if isinstance(value, Mapping | tuple | list):
+        for key, inner in items_of(value):
             yield from _leaves(inner, (*path, str(key)))
     elif value is not None:
         yield path, value
@@ -143,7 +141,7 @@ def _has_keys(value: object) -> bool:
 
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, NodeArg, SessionOptions
+    from onnxruntime import NodeArg, SessionOptions
 
 
 class Session:
@@ -188,10 +186,10 @@ class Session:
         self._source = model if isinstance(model, bytes) else checked_path(model)
         if isinstance(self._source, str) and not os.path.isfile(self._source):
             raise InputError(f"there is no file {self._source!r}")
+        if not importable("onnxruntime"):
+            raise ImportError("Session runs files in onnxruntime: pip install 'onnxpatch[verify]'")
         self._flushed = repeated_calls.denormals_flushed if flush_denormals else contextlib.nullcontext
-        # The first session of a process that flushes denormals sets the thread that opens it, for good.
-        with repeated_calls.denormals_kept():
-            self.session = _open(self._source, providers, options, flush_denormals)
+        self.session = repeated_calls.open_repeated(self._source, providers, options, flush_denormals)
         try:
             self._declared = {node.name: node for node in self.session.get_inputs()}
             self.inputs = list(self._declared)
@@ -199,27 +197,26 @@ class Session:
             metadata = self.session.get_modelmeta().custom_metadata_map
         except UnicodeDecodeError:  # onnxruntime loads such a file, and raises when it is asked for the names
             raise InputError(
-                f"{_source_name(self._source)}: its names or its metadata are not UTF-8: export it again"
+                f"{model_name(self._source)}: its names or its metadata are not UTF-8: export it again"
             ) from None
         self.structure = output_structure.read_structure(metadata, self.outputs)
         if self.structure is not None:
             self._classes.check(self.structure)
         self._bounds = size_bounds.read_bounds(metadata)
         self._called = read_call(metadata)
-        self._runs = limited_runs(self.session)
+        self._runs = LimitedRuns(self.session)
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(described_input, self._declared.values()))
         outputs = ", ".join(map(described_input, self.session.get_outputs()))
-        return one_line(f"<Session {_source_name(self._source)}: {inputs} -> {outputs}>")
+        return one_line(f"<Session {model_name(self._source)}: {inputs} -> {outputs}>")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         feed = self._feed(args, kwargs)
         arrays = self._arrays(feed)
         with self._flushed():
             values = self._runs.run(None, arrays, self._limit)
-        as_tensors = any(isinstance(value, torch.Tensor) for value in feed.values())
-        return self._structured([_as_tensor(value) if as_tensors else _as_numpy(value) for value in values])
+        return self._structured(values, feed)
 
     def bind(self, *args: Any, **kwargs: Any) -> BoundCall:
         """A call without arguments that reads what these tensors or arrays hold at that moment, without copies.
@@ -234,11 +231,7 @@ class Session:
         feed = self._feed(args, kwargs)
         self._arrays(feed)
         bound = {name: v if isinstance(v, torch.Tensor) else _array(v) for name, v in feed.items()}
-        as_tensors = any(isinstance(value, torch.Tensor) for value in feed.values())
-        convert = _as_tensor if as_tensors else _as_numpy
-        return BoundCall(
-            self.session, bound, lambda values: self._structured([convert(one) for one in values]), self._flushed
-        )
+        return BoundCall(self.session, bound, lambda values: self._structured(values, feed), self._flushed)
 
     def _arrays(self, feed: Mapping[str, object]) -> dict[str, Array]:
         """Each input as an array, checked against what the graph declares."""
@@ -256,33 +249,13 @@ class Session:
             refuse_call(list(self._declared.values()), error.given, error.unknown)
         return left_out(self._called, found, self.inputs)
 
-    def _structured(self, values: list[Output]) -> Any:
+    def _structured(self, values: list[Output], feed: Mapping[str, object]) -> Any:
+        """What the model returns: tensors where an input is one."""
+        convert = _as_tensor if any(isinstance(value, torch.Tensor) for value in feed.values()) else _as_numpy
+        values = [convert(value) for value in values]
         if self.structure is not None:
             return rebuilt(self.structure, dict(zip(self.outputs, values, strict=True)), self._classes)
         return values[0] if len(values) == 1 else values
-
-
-def _open(
-    source: str | bytes, providers: Sequence[Provider] | None, options: SessionOptions | None, flush_denormals: bool
-) -> InferenceSession:
-    if not importable("onnxruntime"):
-        raise ImportError("Session runs files in onnxruntime: pip install 'onnxpatch[verify]'")
-    # The caller's own options are taken as they are.
-    if options is None:
-        options = quiet_options()
-        if flush_denormals:
-            options.add_session_config_entry(repeated_calls.POOL_OPTION, "1")
-    try:
-        return open_session(source, providers, options)
-    except InputError:
-        raise
-    except Exception as error:
-        words = " ".join(str(error)[:2000].split())[:500]
-        raise InputError(f"{_source_name(source)}: onnxruntime cannot load it: {words}") from error
-
-
-def _source_name(source: str | bytes) -> str:
-    return "the model given as bytes" if isinstance(source, bytes) else source
 
 
 def _fed(node: NodeArg, value: object) -> Array:

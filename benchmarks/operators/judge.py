@@ -17,7 +17,7 @@ import torch
 from benchmarks.operators import kernels
 from benchmarks.operators.entries import NAN, LeftOut, Subject, Tensors, eager, outputs, subject, trials
 from onnxpatch.inputs.leaves import Inputs
-from onnxpatch.onnxfile.runtimes.onnxruntime import limited_runs
+from onnxpatch.onnxfile.runtimes.onnxruntime import LimitedRuns
 from onnxpatch.results.checks import Checked
 from onnxpatch.verification.eager import Eager
 from onnxpatch.verification.probe import Probe
@@ -92,7 +92,7 @@ def verdict(made: Subject, file: Path) -> Answer:
         session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:
         return {"verdict": "refused", "reason": f"onnxruntime does not load it: {_words(error)}"}
-    runtime = limited_runs(session)  # NumPy has no bfloat16
+    runtime = LimitedRuns(session)  # NumPy has no bfloat16
     names = [node.name for node in session.get_inputs()]
     edges: list[Answer] = []
     for label, at_edge, args in trials(made):

@@ -79,7 +79,7 @@ def _is_record(value: object) -> bool:
 
 def _open_fields(record: Any) -> States:
     """The fields that hold tensors, opened in turn."""
-    found = {name: opened(value, is_object) for name, value in _items(record)}
+    found = {name: opened(value, is_object) for name, value in items_of(record)}
     return {
         name: value
         for name, value in found.items()
@@ -173,7 +173,7 @@ def spread_shapes(where: str, value: object, spec: object) -> object:
             raise InputError(f"{where} has {len(layers)} layers, its dynamic_shapes {len(each)} entries: give one each")
         return [_spread(layer, one) for layer, one in zip(layers, each, strict=True)]
     if is_object(value) and spec is not None:
-        spec, value = _by_field(where, value, spec), dict(_items(value))
+        spec, value = _by_field(where, value, spec), dict(items_of(value))
     if isinstance(value, dict) and isinstance(spec, Mapping):
         return {key: spread_shapes(f"{where}[{key!r}]", value.get(key), one) for key, one in spec.items()}
     if isinstance(value, tuple | list) and isinstance(spec, tuple | list) and len(value) == len(spec):
@@ -184,9 +184,9 @@ def spread_shapes(where: str, value: object, spec: object) -> object:
 
 def _by_field(where: str, record: object, spec: Any) -> States:
     """The dynamic shapes of a record by field, those of fields without tensors left out."""
-    names = [name for name, _ in _items(record)]
+    names = [name for name, _ in items_of(record)]
     if not isinstance(spec, Mapping):
-        each = [one for _, one in _items(spec)]
+        each = [one for _, one in items_of(spec)]
         if len(each) != len(names):
             raise InputError(f"{where} has the fields {names}, its dynamic_shapes is {spec!r}: give one entry each")
         spec = dict(zip(names, each, strict=True))
@@ -251,11 +251,12 @@ def _named(value: object, where: str) -> Iterator[tuple[str, bool]]:
     elif is_cache(value):
         yield from ((name, True) for name in _paths(_PRESENT, opened(value)))
     else:
-        for key, inner in _items(value):
+        for key, inner in items_of(value):
             yield from _named(inner, f"{where}.{key}" if where else f"output_{key}" if isinstance(key, int) else key)
 
 
-def _items(value: object) -> Iterator[tuple[Any, Any]]:
+def items_of(value: object) -> Iterator[tuple[Any, Any]]:
+    """(key, index or name of the field; what is there) of a container or a record; nothing of other values."""
     if isinstance(value, Mapping):
         yield from value.items()
     elif isinstance(value, tuple | list):

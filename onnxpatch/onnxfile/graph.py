@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ast
 import mmap
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -197,11 +196,15 @@ def check_functions(model: str | bytes) -> None:
         return
     largest = max(_written_out(calls).values(), default=0)
     if largest > _MOST:
-        name = "the model given as bytes" if isinstance(model, bytes) else os.fspath(model)
         raise InputError(
-            f"{name}: its functions call each other so often that they have {largest:,} nodes written out, at most "
-            f"{_MOST:,} are loaded"
+            f"{model_name(model)}: its functions call each other so often that they have {largest:,} nodes written "
+            f"out, at most {_MOST:,} are loaded"
         )
+
+
+def model_name(model: str | bytes) -> str:
+    """What a message calls a file (its path), or a model in memory."""
+    return "the model given as bytes" if isinstance(model, bytes) else model
 
 
 def _calls(content: Content) -> dict[Key, list[Key]]:

@@ -8,7 +8,7 @@ past_key_values.0.key  ->  present.0.key       an output of one run, an input of
 
 Numbers below 1.2e-38 (denormals) count as zero meanwhile. A masked softmax makes many, and a processor takes many times
 longer for an operation on one: attention with a mask gets up to three times slower. onnxruntime has an option,
-`POOL_OPTION`. It reaches the threads of a session's own pool, but the calling thread only in the first session of a
+`_POOL_OPTION`. It reaches the threads of a session's own pool, but the calling thread only in the first session of a
 process, and that thread then stays so. Here the calling thread is set for the length of a run, and set back.
 """
 
@@ -25,24 +25,20 @@ import numpy as np
 import torch
 
 from onnxpatch.errors import InputError
+from onnxpatch.onnxfile.graph import model_name
 from onnxpatch.onnxfile.runtimes.interface import BFLOAT16, Array, Output, Provider, value_of
 from onnxpatch.onnxfile.runtimes.onnxruntime import open_session, quiet_options, run_error
 from onnxpatch.process import undone
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession, NodeArg, OrtValue
+    from onnxruntime import InferenceSession, NodeArg, OrtValue, SessionOptions
 
 # onnxruntime's names for element types, and NumPy's; what is not listed has the same name in both.
 _NAMES = {"float": "float32", "double": "float64", "string": "str", "bfloat16": "bfloat16"}
 _FED_AS = {"bfloat16": "float32"}  # NumPy has no bfloat16: the bridge takes float32 for it
-POOL_OPTION = "session.set_denormal_as_zero"
+_POOL_OPTION = "session.set_denormal_as_zero"
 _SMALL = np.array([1e-30, 1e-9], dtype=np.float32)
 _PAST, _PRESENT = "past_key_values", "present"
-_DTYPES = {
-    "tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(bfloat16)": torch.bfloat16,
-    "tensor(double)": torch.float64, "tensor(int64)": torch.int64, "tensor(int32)": torch.int32,
-    "tensor(bool)": torch.bool,
-}  # fmt: skip
 States: TypeAlias = dict[str, Any]  # by the name of an input: a tensor, or what onnxruntime gave
 
 
@@ -106,6 +102,31 @@ def denormals_kept() -> Iterator[None]:
         yield
 
 
+def open_repeated(
+    model: str | bytes,
+    providers: Sequence[Provider] | None,
+    options: SessionOptions | None = None,
+    flush_denormals: bool = True,
+) -> InferenceSession:
+    """A session of onnxruntime. The caller's own options are taken as they are, also for denormals.
+
+    Raises InputError where onnxruntime cannot load the model.
+    """
+    if options is None:
+        options = quiet_options()
+        if flush_denormals:
+            options.add_session_config_entry(_POOL_OPTION, "1")
+    # The first session of a process that flushes denormals sets the thread that opens it, for good.
+    with denormals_kept():
+        try:
+            return open_session(model, providers, options)
+        except InputError:
+            raise
+        except Exception as error:
+            words = " ".join(str(error)[:2000].split())[:500]
+            raise InputError(f"{model_name(model)}: onnxruntime cannot load it: {words}") from error
+
+
 class BoundCall:
     """Call it without arguments: it runs the graph on the values that the bound tensors and arrays have then.
 
@@ -133,8 +154,7 @@ class BoundCall:
         if not contiguous:
             raise InputError(f"input {name!r} is not contiguous in memory: bind {name}.contiguous(), and fill that")
         if isinstance(value, torch.Tensor):
-            # onnxruntime asks for NumPy's dtype: that of an empty tensor as an array, wherever the tensor itself is.
-            device, dtype = value.device, value.new_empty(0, device="cpu").detach().numpy().dtype
+            device, dtype = value.device, _numpy_dtype(value)
             self._binding.bind_input(
                 name, device.type, device.index or 0, dtype, list(value.shape), value.detach().data_ptr()
             )
@@ -147,32 +167,18 @@ class BoundCall:
                 self._session.run_with_iobinding(self._binding)
         except Exception as error:
             raise run_error(error) from error
-        return self._structured([np.asarray(value.numpy()) for value in _outputs(self._binding)])
-
-
-def _outputs(binding: Any) -> Sequence[Any]:
-    values: Sequence[Any] = binding.get_outputs()
-    return values
+        return self._structured([np.asarray(value.numpy()) for value in self._binding.get_outputs()])
 
 
 class CachedGraph:
     """A file in onnxruntime. inputs: their declared shapes by name. states: the names of those that are states."""
 
     def __init__(self, path: Path, providers: Sequence[Provider] | None = None) -> None:
-        options = quiet_options()
-        options.add_session_config_entry(POOL_OPTION, "1")
-        # The first session of a process that flushes denormals sets the thread that opens it, for good.
-        with denormals_kept():
-            try:
-                self._session = open_session(str(path), providers, options)
-            except InputError:
-                raise
-            except Exception as error:
-                raise InputError(f"{path}: onnxruntime cannot load it: {' '.join(str(error)[:500].split())}") from error
+        self._session = open_repeated(str(path), providers)
         self.name = path.name
         nodes = self._session.get_inputs()
         self.inputs: dict[str, list[Any]] = {node.name: node.shape for node in nodes}
-        self._dtypes = {node.name: _DTYPES.get(node.type) for node in nodes}
+        self._dtypes = {node.name: getattr(torch, _dtype(node), None) for node in nodes}
         self.outputs = [node.name for node in self._session.get_outputs()]
         self.states = [name for name in self.inputs if name.startswith(_PAST)]
         first = self._session.get_providers()[0]
@@ -227,7 +233,8 @@ def rows_of(states: States, rows: torch.Tensor) -> States:
 
 
 def _numpy_dtype(value: torch.Tensor) -> Any:
-    return value.new_empty(0).numpy().dtype
+    """What onnxruntime asks for: the dtype of an empty tensor as an array, wherever the tensor itself is."""
+    return value.new_empty(0, device="cpu").detach().numpy().dtype
 
 
 def _tensor(value: OrtValue) -> torch.Tensor:

@@ -61,23 +61,34 @@ class _OnnxRuntime(Runtime):
         # As many as torch was allowed; by itself onnxruntime takes one for each physical core.
         options.intra_op_num_threads = torch.get_num_threads()
         if isinstance(model, str) and providers is None and weigh(model) >= LARGE:
-            return _InOnnxRuntime(_open_mapped(model, options))
-        return _InOnnxRuntime(open_session(model, providers, options))
+            return LimitedRuns(_open_mapped(model, options))
+        return LimitedRuns(open_session(model, providers, options))
 
 
-class _InOnnxRuntime:
-    """See `limited_runs`."""
+class LimitedRuns:
+    """A session whose runs end at a limit, whose errors name the node, and which takes and gives bfloat16."""
 
     def __init__(self, session: InferenceSession) -> None:
         types = {value.type for value in (*session.get_inputs(), *session.get_outputs())}
-        self._runs = _TerminatedRuns(_BridgedSession(session) if BFLOAT16_TYPE in types else session)
+        self._session = _BridgedSession(session) if BFLOAT16_TYPE in types else session
+        self._deadlines = _Deadlines()
 
     def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], seconds: float | None) -> list[Output]:
+        """As `LoadedGraph.run`."""
+        import onnxruntime
+
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = 4  # its log would repeat the error, with the file's names not made safe to print
         try:
-            return self._runs.run(names, feed, seconds)
-        except RunError:
-            raise
+            if seconds is None:
+                return self._session.run(names, feed, options)
+            with undone(lambda: self._deadlines.remove(options)):
+                self._deadlines.add(options, time.monotonic() + seconds)
+                return self._session.run(names, feed, options)
         except Exception as error:
+            # A run that was ended raises an error without a type of its own.
+            if options.terminate:
+                raise stopped(seconds) from None
             raise run_error(error) from error
 
 
@@ -107,11 +118,6 @@ def _bits(array: Array) -> Array:
     """The bfloat16 numbers nearest to those of a float array, as uint16."""
     narrow = torch.from_numpy(np.asarray(array, order="C")).to(torch.bfloat16)
     return narrow.view(torch.int16).numpy().view(np.uint16)
-
-
-def limited_runs(session: InferenceSession) -> LoadedGraph:
-    """A session whose runs have a limit, whose errors name the node, and which takes and gives bfloat16."""
-    return _InOnnxRuntime(session)
 
 
 def quiet_options() -> SessionOptions:
@@ -199,32 +205,6 @@ def run_error(error: Exception) -> RunError:
 
 
 _IDLE = 1.0  # seconds that the thread stays alive after the last run
-
-
-class _TerminatedRuns:
-    """A session of onnxruntime whose runs end at a limit."""
-
-    def __init__(self, session: InferenceSession | _BridgedSession) -> None:
-        self._session = session
-        self._deadlines = _Deadlines()
-
-    def run(self, names: Sequence[str] | None, feed: Mapping[str, Array], seconds: float | None) -> list[Output]:
-        """As `InferenceSession.run`; seconds: the limit, None for none. Raises RunError with `stopped` set there."""
-        import onnxruntime
-
-        options = onnxruntime.RunOptions()
-        options.log_severity_level = 4  # its log would repeat the error, with the file's names not made safe to print
-        if seconds is None:
-            return self._session.run(names, feed, options)
-        with undone(lambda: self._deadlines.remove(options)):
-            self._deadlines.add(options, time.monotonic() + seconds)
-            try:
-                return self._session.run(names, feed, options)
-            except Exception:
-                # A run that was ended raises an error without a type of its own.
-                if options.terminate:
-                    raise stopped(seconds) from None
-                raise
 
 
 class _Deadlines:
