@@ -20,7 +20,7 @@ from onnxpatch.inputs.validate import check_callbacks, check_numbers, check_runn
 from onnxpatch.limits import TimeLimit, limited
 from onnxpatch.messages.text import progress_writer
 from onnxpatch.onnxfile import metadata
-from onnxpatch.onnxfile.graph import computes_in_less
+from onnxpatch.onnxfile.graph import computes_in_less, opset_of
 from onnxpatch.onnxfile.mapped_weights import bytes_of
 from onnxpatch.onnxfile.metadata import versions
 from onnxpatch.onnxfile.runtime import Graph, load_graphs
@@ -131,7 +131,7 @@ def verify(
             state.restore()
     _log.info("comparing %s with %s at %d inputs", file, type(model).__name__, len(reference.probes))
     report = Report(
-        str(file), type(model).__name__, opset=_opset(graph), tolerance=tolerance, compare=close,
+        str(file), type(model).__name__, opset=opset_of(graph.proto) or None, tolerance=tolerance, compare=close,
         versions=versions(),
         notes=[*notes, *_notes(graph, feed, model, inputs), *state.notes()],
         bounds=limits.words, bytes=bytes_of(file),
@@ -141,10 +141,6 @@ def verify(
     )
     advice = _CLOSER if close else _COMPARE if computes_in_less(graph.proto) else _ADVICE
     return replace(found, advice=advice if found.wrong else "")
-
-
-def _opset(graph: Graph) -> int | None:
-    return next((o.version for o in graph.proto.opset_import if o.domain in ("", "ai.onnx")), None)
 
 
 def _conditions(model: Any, inputs: Inputs, specs: Sequence[shapes.LeafSpec], budget: Budget) -> tuple[Any, list[str]]:

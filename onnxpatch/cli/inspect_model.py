@@ -55,7 +55,7 @@ def doctor_command(
         check_form(json, markdown)
         if html:
             target_of(html)
-        keywords = options.exporter_keywords(exporter)
+        chosen = options.checked_exporter(exporter)
         loaded = load(target)
         call = example(loaded, inputs, dynamic, options.image_size(image))
         with show.progress("doctor") as progress:
@@ -65,8 +65,7 @@ def doctor_command(
                 call.kwargs,
                 dynamic_shapes=call.dynamic_shapes,
                 input_names=call.input_names,
-                dynamo=keywords["dynamo"],
-                exporter="script" if keywords["script"] else None,
+                exporter=chosen,
                 opset_version=opset,
                 tolerance=tolerance,
                 max_probes=max_probes,

@@ -187,15 +187,7 @@ def names(texts: list[str]) -> list[str] | None:
 
 def checked_exporter(name: str | None) -> Exporter | None:
     """The exporter of `--exporter`. Raises UnknownExporterError for a name that is not one."""
-    for exporter in EXPORTERS:
-        if exporter == name:
-            return exporter
-    if name is not None:
+    found = next((known for known in EXPORTERS if known == name), None)
+    if found is None and name is not None:
         raise UnknownExporterError(f"--exporter {name!r} is not known: use one of {', '.join(EXPORTERS)}")
-    return None
-
-
-def exporter_keywords(name: str | None) -> dict[str, bool]:
-    """The keywords of torch.onnx.export for `--exporter`; without it, dynamo."""
-    exporter = checked_exporter(name) or "dynamo"
-    return {"dynamo": exporter == "dynamo", "script": exporter == "script"}
+    return found

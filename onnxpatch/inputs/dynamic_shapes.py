@@ -71,14 +71,9 @@ def _in_leaf_order(inputs: Inputs, by_argument: list[LeafSpec]) -> list[LeafSpec
     The two differ where keyword arguments are given in another order than forward declares them.
     """
     specs: list[LeafSpec] = [{} for _ in inputs.leaves]
-    for leaf, spec in zip(_in_signature_order(inputs), by_argument, strict=True):
+    for leaf, spec in zip(inputs.in_signature_order(), by_argument, strict=True):
         specs[leaf.index] = spec
     return specs
-
-
-def _in_signature_order(inputs: Inputs) -> list[Leaf]:
-    position = {name: i for i, name in enumerate(inputs.arguments)}
-    return sorted(inputs.leaves, key=lambda leaf: (position.get(leaf.argument, len(position)), leaf.index))
 
 
 def _shapes_by_argument(inputs: Inputs, dynamic_shapes: ShapesSpec) -> dict[str, ShapesSpec]:
@@ -239,7 +234,7 @@ def to_shapes(inputs: Inputs, specs: Sequence[LeafSpec]) -> dict[str, object] | 
     if not any(is_dynamic(s) for spec in specs for s in spec.values()):
         return None
     # torch.export reads dynamic_shapes by the parameters of forward, in their order.
-    pending = iter(specs[leaf.index] for leaf in _in_signature_order(inputs))
+    pending = iter(specs[leaf.index] for leaf in inputs.in_signature_order())
     return {name: _in_structure(value, pending) for name, value in inputs.arguments.items()}
 
 
