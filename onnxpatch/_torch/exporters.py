@@ -1,11 +1,9 @@
 """Private torch APIs around the ONNX exporters: what every export would do again is done once in a process.
 
-- `torch.onnx._internal.exporter._core.export` and `_registration.ONNXRegistry`: the dynamo exporter with a registry of
-  translations that is built once, which saves the doctor a second in every export. If they move, torch.onnx.export is
-  called.
-- `ONNXRegistry.from_torchlib`: replaced in this thread by a copy of the table that was built last, since an export adds
-  translations of its own. Building it reads the source of some 500 functions, half a second. It is built again where an
-  operator of torch or a translation has been registered since: `torch._C._dispatch_get_all_op_names`,
+- `torch.onnx._internal.exporter._registration.ONNXRegistry.from_torchlib`: replaced in this thread by a copy of the
+  table that was built last, since an export adds translations of its own. Building it reads the source of some 500
+  functions, half a second. It is built again where an operator of torch or a translation has been registered since:
+  `torch._C._dispatch_get_all_op_names`,
   `torch.onnx._internal.exporter._torchlib._torchlib_registry.get_torchlib_ops` and onnxscript's `default_registry`. If
   one of these moves, every export builds a table.
 - `torch.onnx._internal.exporter._capture_strategies`: the first half of an export, torch.export as the exporter calls
@@ -29,8 +27,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
-import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -45,18 +41,6 @@ from onnxpatch.process import undone
 _EXPORTER = "torch.onnx._internal.exporter"
 # By opset: what was registered then, and the table. One object, so that no thread sees half of it.
 _tables: dict[int, tuple[object, Any]] = {}
-
-
-@functools.cache
-def _dynamo_registry(opset: int) -> object:
-    """The dynamo exporter's translations for an opset; None if torch has moved them."""
-    try:
-        from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-        # torchlib is written in opset 18; lower opsets are converted from it.
-        return ONNXRegistry.from_torchlib(opset_version=max(opset, 18))
-    except Exception:  # moved, or another signature: the public function builds its own
-        return None
 
 
 def dynamo_capture(
@@ -161,28 +145,6 @@ def parts_in_modes(model: Any) -> Iterator[None]:
         for module in scripted:
             vars(module)["forward"] = _interpreted(module.forward)
         yield
-
-
-def dynamo_export(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, opset: int) -> Any:
-    """`torch.onnx.export(..., dynamo=True)` of a module or an ExportedProgram, with a shared registry. Returns an
-    ONNXProgram."""
-    registry = _dynamo_registry(opset)
-    try:
-        from torch.onnx._internal.exporter import _core
-
-        export: Callable[..., Any] = _core.export
-        known = set(inspect.signature(export).parameters)
-    except Exception:
-        known, registry = set(), None
-    if registry is None or not {"registry", "opset_version", "optimize"} <= known:
-        return torch.onnx.export(
-            model, args, kwargs=kwargs or None, dynamo=True, dynamic_shapes=dynamic_shapes, opset_version=opset,
-            verbose=False,
-        )  # fmt: skip
-    return export(
-        model, args, kwargs or None, registry=registry, dynamic_shapes=dynamic_shapes, verbose=False,
-        opset_version=opset,
-    )  # fmt: skip
 
 
 def watched_sizes(seen: Callable[[Any, FrameType | None, Any], None]) -> contextlib.AbstractContextManager[None]:

@@ -27,7 +27,6 @@ _PRODUCTS = "branches that compute with a product of three sizes are refused und
 _CONCLUDED = "with branches=True under dynamo, sizes that a failed path fixed stay fixed, and the export is refused"
 _LOOPS = "loops, and branches with other shapes, are refused under trace"
 _SIZES = "sizes are unknown under trace, and branches on them are refused"
-_PLAIN = "the dynamo exporter is called by its public name, a second slower"
 _BUILT = "every dynamo export builds torch's table of translations, half a second"
 _ROUNDED = "x + 1e-8 is left out of graphs under dynamo, and such files are refused where it counts"
 _AGAIN = "dynamo exports take up to twice as long: torch traces every program again"
@@ -118,8 +117,6 @@ RELIED_ON = (
         "fake_sizes",
         "branches on sizes of 1 are refused under trace",
     ),
-    _Api(f"{_EXPORTER}._core.export", "exporters", _PLAIN),
-    _Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "exporters", _PLAIN),
     _Api(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", "exporters", _BUILT),
     _Api(f"{_EXPORTER}._torchlib._torchlib_registry.get_torchlib_ops", "exporters", _BUILT),
     _Api("torch._C._dispatch_get_all_op_names", "exporters", _BUILT),

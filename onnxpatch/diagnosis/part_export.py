@@ -20,7 +20,7 @@ from types import FrameType
 import torch
 from torch.jit import TracerWarning  # type: ignore[attr-defined]
 
-from onnxpatch._torch.exporters import dynamo_capture, dynamo_export, input_symbols, watched_sizes
+from onnxpatch._torch.exporters import dynamo_capture, input_symbols, kept_translations, watched_sizes
 from onnxpatch._torch.function_modes import trace_error_recovery
 from onnxpatch._torch.one_export import one_export, quiet_exporters
 from onnxpatch._torch.operator_tables import few_decompositions
@@ -129,9 +129,12 @@ def _export_file(subject: Subject, exporter: str, opset: int, trial: Trial) -> N
         sizes = torch_shapes(subject.inputs, subject.specs)
         watched = watched_sizes(functools.partial(_note_condition, trial))
         opened = opened_call(subject.model, subject.inputs)
-        with one_export(), watched, few_decompositions(False), opened as call:
+        with one_export(), watched, few_decompositions(False), kept_translations(), opened as call:
             # What was captured is translated: capturing again would take as long again.
-            trial.program = dynamo_export(trial.captured or subject.model, call.args, call.kwargs, sizes, opset)
+            trial.program = torch.onnx.export(
+                trial.captured or subject.model, call.args, kwargs=call.kwargs or None, dynamo=True,
+                dynamic_shapes=sizes, opset_version=opset, verbose=False,
+            )  # fmt: skip
         assert trial.program is not None
         trial.program.save(str(path))
     else:
