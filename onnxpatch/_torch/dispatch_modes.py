@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -32,8 +31,8 @@ from onnxpatch._torch.kernel_checks import (
     result_bytes,
     sized_by_data,
 )
+from onnxpatch._torch.one_export import Replaced
 from onnxpatch._torch.relied_on import gone_class
-from onnxpatch.process import undone
 
 try:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -259,14 +258,10 @@ def count_writes(tensor: torch.Tensor, count: int) -> None:
 @contextlib.contextmanager
 def run_in_eager() -> Iterator[None]:
     """A context in which what torch.compile made runs as it was written; torch's scan and its kin run as ever."""
-    utils: Any = sys.modules.get("torch._higher_order_ops.utils")
-    call = getattr(utils, "_hop_compile_and_call", None)
-
-    def put_back() -> None:
-        if call is not None:
-            utils._hop_compile_and_call = call
-
-    with torch.compiler.set_stance("force_eager"), undone(put_back):
-        if call is not None:
-            utils._hop_compile_and_call = torch.compiler.set_stance("default")(call)
+    with torch.compiler.set_stance("force_eager"), _AS_EVER.held():
         yield
+
+
+_AS_EVER = Replaced(
+    "torch._higher_order_ops.utils._hop_compile_and_call", lambda call: torch.compiler.set_stance("default")(call)
+)

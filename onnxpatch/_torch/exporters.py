@@ -72,12 +72,8 @@ def _not_tracing(strategies: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(strategy for strategy in strategies if not strategy.__name__.startswith("Jit"))
 
 
-_NO_TRACING = Replaced(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", _not_tracing)
-
-
-def without_tracing() -> contextlib.AbstractContextManager[None]:
-    """A context in which a dynamo export that torch.export refuses does not go on to torch.jit.trace."""
-    return _NO_TRACING.held()
+without_tracing = Replaced(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", _not_tracing).held
+"""A context in which a dynamo export that torch.export refuses does not go on to torch.jit.trace."""
 
 
 def _exactly(original: Callable[..., bool]) -> Callable[..., bool]:
@@ -92,11 +88,8 @@ def _exactly(original: Callable[..., bool]) -> Callable[..., bool]:
 
 
 _EXACT = Replaced("onnxscript.rewriter.pattern.SimplePatternMatcher._match_constant", _exactly)
-
-
-def exact_constants() -> contextlib.AbstractContextManager[None]:
-    """A context in which onnxscript's rewriter takes no number near 0 for 0, and none near 1 for 1."""
-    return _EXACT.held()
+exact_constants = _EXACT.held
+"""A context in which onnxscript's rewriter takes no number near 0 for 0, and none near 1 for 1."""
 
 
 def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -179,22 +172,19 @@ def input_symbols(env: object) -> list[str]:
     return found
 
 
-def kept_translations() -> contextlib.AbstractContextManager[None]:
-    """A context in which a dynamo export in this thread takes the table of an earlier one."""
-    return _REPLACED.held()
-
-
 def _keeping(original: Any) -> Any:
     def kept(cls: Any, *args: Any, **kwargs: Any) -> Any:
         build, opset = original.__get__(None, cls), kwargs.get("opset_version")
-        if not _REPLACED.here() or "from_torchlib" not in vars(cls) or args or len(kwargs) != 1:
+        if not _KEPT.here() or "from_torchlib" not in vars(cls) or args or len(kwargs) != 1:
             return build(*args, **kwargs)
         return _copied(opset, lambda: build(opset_version=opset))
 
     return classmethod(kept)
 
 
-_REPLACED = Replaced("torch.onnx._internal.exporter._registration.ONNXRegistry.from_torchlib", _keeping)
+_KEPT = Replaced(f"{_EXPORTER}._registration.ONNXRegistry.from_torchlib", _keeping)
+kept_translations = _KEPT.held
+"""A context in which a dynamo export in this thread takes the table of an earlier one."""
 
 
 def _copied(opset: Any, build: Callable[[], Any]) -> Any:

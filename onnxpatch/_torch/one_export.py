@@ -140,12 +140,8 @@ def quiet_exporters() -> Iterator[None]:
             yield
 
 
-def no_graphs_printed() -> contextlib.AbstractContextManager[None]:
-    """A context in which the TorchScript exporter prints no graph to stdout."""
-    return _NO_GRAPHS.held()
-
-
-_NO_GRAPHS = Replaced("torch._C._jit_onnx_log", lambda write: lambda *_: None)
+no_graphs_printed = Replaced("torch._C._jit_onnx_log", lambda write: lambda *_: None).held
+"""A context in which the TorchScript exporter prints no graph to stdout."""
 
 
 @contextlib.contextmanager
@@ -232,9 +228,5 @@ def _alone(original: Callable[..., Any]) -> Callable[..., Any]:
     return export
 
 
-_ALONE = Replaced("torch.onnx.export", _alone)
-
-
-def public_export_alone() -> contextlib.AbstractContextManager[None]:
-    """A context in which torch.onnx.export, by whomever it is called, is in `one_export`."""
-    return _ALONE.held()
+public_export_alone = Replaced("torch.onnx.export", _alone).held
+"""A context in which torch.onnx.export, by whomever it is called, is in `one_export`."""

@@ -32,7 +32,7 @@ from onnxpatch._torch.function_modes import trace_error_recovery
 from onnxpatch._torch.one_export import Replaced
 from onnxpatch._torch.traced_sizes import sizes_are_known, static_sizes_known
 from onnxpatch.messages.user_code import asking_frame, package_of
-from onnxpatch.process import Shared, filtered, undone, warned
+from onnxpatch.process import filtered, undone, warned
 
 _BOOL = 9  # as ONNX numbers it
 
@@ -107,23 +107,8 @@ def run_as_written() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _flag_set() -> Iterator[None]:
-    fx: Any = sys.modules["torch.fx._symbolic_trace"]
-    if not hasattr(fx, "_is_fx_tracing_flag"):
-        yield
-        return
-    before = fx._is_fx_tracing_flag
-
-    def put_back() -> None:
-        fx._is_fx_tracing_flag = before
-
-    with undone(put_back):
-        fx._is_fx_tracing_flag = True
-        yield
-
-
-_FLAG = Shared(_flag_set)  # before torch 2.15, one for all threads
+# Before torch 2.15, one for all threads.
+_FLAG = Replaced("torch.fx._symbolic_trace._is_fx_tracing_flag", lambda before: True)
 
 
 def _not(graph: Any, number: Any) -> Any:
