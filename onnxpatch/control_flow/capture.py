@@ -58,10 +58,6 @@ class Capture(Recording):
         self.inputs = inputs
         self.shadow = SymbolicShadow(inputs) if self.exporter == "trace" else None
 
-    def explorer(self, module: torch.nn.Module, call: Callable[[], object]) -> PathExplorer:
-        """What explores the paths of one call of a module."""
-        return PathExplorer(self, module, call)
-
     def decide(self, predicate: torch.Tensor, condition: torch.SymBool | None = None) -> bool:
         """Answer a bool that depends on data: the innermost explorer chooses the path."""
         site = here()
@@ -73,10 +69,9 @@ class Capture(Recording):
             )
         return self.explorers[-1].decide(predicate, site, condition)
 
-    def delegate(self, explorer: PathExplorer) -> None:
+    def delegate(self, explorer: PathExplorer, caller: PathExplorer) -> None:
         """Let the calling module make this module's decisions from now on; its own search starts over."""
         self.delegating.add(id(explorer.module))
-        caller = self.explorers[self.explorers.index(explorer) - 1]
         caller.restart = True
 
     # ---- loops
@@ -156,10 +151,14 @@ def decide_one_of(capture: Capture, number: Any, numbers: list[int]) -> bool:
     return decide_sizes(capture, torch.SymBool.__bool__, condition) if known is None else known
 
 
-def decide_entry(capture: Capture, number: torch.Tensor | torch.SymInt) -> int:
-    """The index that a number has on this path, in the list that the user's code indexes with it."""
+def decide_entry(capture: Capture, number: torch.Tensor | torch.SymInt, length: int | None = None) -> int:
+    """The index that a number has on this path, in the list that the user's code indexes with it.
+
+    length: of the list, where it is known.
+    """
+    # Equal sizes may be different SymInt objects, so the expression is the key.
     key = id(number) if isinstance(number, torch.Tensor) else cast(Any, number.node.expr)
-    return capture.list_lengths.choose(key, lambda numbers: decide_one_of(capture, number, numbers))
+    return capture.list_lengths.choose(key, lambda numbers: decide_one_of(capture, number, numbers), length)
 
 
 def as_number(capture: Capture, tensor: torch.Tensor) -> torch.Tensor | torch.SymInt:

@@ -100,7 +100,7 @@ def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> object:
         return call()
     refused, dropped = capture.refused, len(capture.report.dropped)
     outside = [(one.recorder, len(one.recorder.calls)) for one in capture.explorers]
-    explorer = capture.explorer(module, call)
+    explorer = PathExplorer(capture, module, call)
     try:
         return _explored(capture, explorer)
     except Exception as error:
@@ -112,7 +112,7 @@ def run_module(capture: Capture, module: torch.nn.Module, call: Call) -> object:
     del capture.report.dropped[dropped:]
     for recorder, calls in outside:
         recorder.forget(calls)
-    return _explored(capture, capture.explorer(module, call))
+    return _explored(capture, PathExplorer(capture, module, call))
 
 
 def _explored(capture: Capture, explorer: PathExplorer) -> object:
@@ -182,10 +182,7 @@ def _template(capture: Capture, explorer: PathExplorer, paths: list[Path], is_ro
         )
     if not isinstance(template, str) and (is_root or template.exact):
         return template
-    # `delegate` takes the explorer below this one for the caller.
-    capture.explorers.append(explorer)
-    capture.delegate(explorer)
-    capture.explorers.remove(explorer)
+    capture.delegate(explorer, caller=capture.explorers[-1])
     return None
 
 
@@ -198,7 +195,7 @@ def _delegate_outer_write(capture: Capture, explorer: PathExplorer) -> None:
     """Something from outside this forward was updated in place: the caller decides instead; at the root, refuse."""
     assert explorer.recorder.outer_write is not None
     if len(capture.explorers) > 1:
-        capture.delegate(explorer)
+        capture.delegate(explorer, caller=capture.explorers[-2])
         return
     call, site = explorer.recorder.outer_write
     raise capture.refusal(

@@ -16,17 +16,12 @@ Whole numbers, also those of the graph, name a row; what is left is
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from onnxpatch.control_flow.capture import Capture, as_number, current_capture, decide_one_of, static_value
-from onnxpatch.control_flow.recording import choose_entry
+from onnxpatch.control_flow.capture import Capture, as_number, current_capture, decide_entry, static_value
 from onnxpatch.formulas.symbolic import as_tensor
-
-if TYPE_CHECKING:
-    from onnxpatch.control_flow.pytrees import Name
 
 _T = torch.Tensor
 _CONTAINERS = (nn.ModuleList, nn.Sequential, nn.ParameterList)
@@ -174,22 +169,12 @@ class _IndexedByData:
         if capture is None or not capture.explorers or not isinstance(index, torch.Tensor | torch.SymInt):
             return get(index)
         known = static_value(capture, index)
-        return get(_entry(capture, index, len(self)) if known is None else known)  # type: ignore[arg-type]
+        return get(decide_entry(capture, index, len(self)) if known is None else known)  # type: ignore[arg-type]
 
 
 def container_mixin(cls: type) -> type | None:
     """What to put in front of a class of torch's containers; None for another class."""
     return _IndexedByData if cls in _CONTAINERS else None
-
-
-def _entry(capture: Capture, index: torch.Tensor | torch.SymInt, length: int) -> int:
-    """The entry that `index` means on this path; decided once for equal numbers."""
-    chosen = capture.explorers[-1].chosen
-    # Equal sizes may be different SymInt objects, so the expression is the key.
-    key: Name = id(index) if isinstance(index, torch.Tensor) else index.node.expr
-    if key not in chosen:
-        chosen[key] = choose_entry(length, lambda numbers: decide_one_of(capture, index, numbers))
-    return chosen[key]
 
 
 def takes(target: torch.Tensor, index: object, value: object) -> bool:
@@ -288,7 +273,7 @@ def _known(part: object) -> bool:
 
 def _is_number(part: object) -> bool:
     if isinstance(part, torch.Tensor):
-        return part.dim() == 0 and not part.is_floating_point() and part.dtype is not torch.bool
+        return _is_whole_number(part)
     return isinstance(part, int | torch.SymInt) and not isinstance(part, bool)
 
 

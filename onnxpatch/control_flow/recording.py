@@ -186,21 +186,22 @@ class _ListLengths:
         """Whether the forward runs only to find a length."""
         return self._probe is not None
 
-    def choose(self, key: Name, is_any: Callable[[list[int]], bool]) -> int:
+    def choose(self, key: Name, is_any: Callable[[list[int]], bool], length: int | None) -> int:
         """The index that a number from data has on this path.
 
         key: the same for equal numbers, so that one number is decided once on a path. is_any: asks for the decision
-        whether the number is one of several.
+        whether the number is one of several. length: of the list; None where it must be found.
         """
         explorer = self._capture.explorers[-1]
         if key in explorer.chosen:
             return explorer.chosen[key]
         # The list itself is never seen, so that the module and the line stand for it.
         place = id(explorer.module), here()
-        if place not in self._lengths:
+        length = self._lengths.get(place) if length is None else length
+        if length is None:
             self._probe = place, self._next_index.get(place, 0)
             return self._probe[1]
-        explorer.chosen[key] = choose_entry(self._lengths[place], is_any)
+        explorer.chosen[key] = _entry(length, is_any)
         return explorer.chosen[key]
 
     def settle_probe(self, error: Exception | None) -> bool:
@@ -222,7 +223,7 @@ class _ListLengths:
         return True
 
 
-def choose_entry(length: int, is_any: Callable[[list[int]], bool]) -> int:
+def _entry(length: int, is_any: Callable[[list[int]], bool]) -> int:
     """The index that a number has on this path, in a list of `length` entries: a chain of decisions.
 
     Python reaches entry `i` by `i` and, counted from the end, by `i - length`. The last entry needs no decision.
