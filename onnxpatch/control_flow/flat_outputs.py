@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias, cast
@@ -113,7 +114,7 @@ def _of_call(call: TorchCall) -> int:
     results = tensors(call.result)
     if not results or call.constant or call.name in _FREE:
         return 0
-    elements = max(_elements(tensor) for tensor in results)
+    elements = max(map(_elements, results))
     if call.name not in _INNER_PRODUCTS:
         return elements
     operands = [tensor for tensor in tensors((call.args, call.kwargs)) if tensor.dim()]
@@ -123,10 +124,7 @@ def _of_call(call: TorchCall) -> int:
 
 
 def _elements(tensor: torch.Tensor) -> int:
-    total = 1
-    for size in tensor.shape:
-        total *= _size(size)
-    return total
+    return math.prod(map(_size, tensor.shape))
 
 
 def _size(size: int | torch.SymInt | torch.Tensor) -> int:

@@ -27,7 +27,7 @@ import torch
 
 from onnxpatch.control_flow.capture import Capture, as_number, static_dim, static_value
 from onnxpatch.control_flow.loops.rows import FilledList, Rows, rows_filled
-from onnxpatch.control_flow.pytrees import Unbound, has_graph_number, stacked_numbers, tensor_of
+from onnxpatch.control_flow.pytrees import Unbound, has_graph_number, of_one_dtype, stacked_numbers
 from onnxpatch.control_flow.recording import running
 from onnxpatch.decisions.functions_run import iterated, subscripting
 from onnxpatch.formulas.symbolic import one_step
@@ -86,19 +86,13 @@ def _extreme(capture: Capture, function: Function, *values: object, **kwargs: ob
     if kwargs or len(listed) < 2 or not any(isinstance(value, (torch.Tensor, *_SYMBOLIC)) for value in listed):
         return NotImplemented
     if any(isinstance(value, torch.Tensor) for value in listed):
-        return functools.reduce(torch.maximum if function is _MAX else torch.minimum, _same_dtype(listed))
+        return functools.reduce(torch.maximum if function is _MAX else torch.minimum, of_one_dtype(listed))
     return functools.reduce(torch.sym_max if function is _MAX else torch.sym_min, listed)
 
 
 def _isinstance(capture: Capture, function: Function, value: object, classes: Any) -> object:
     number = {torch.SymInt: 0, torch.SymFloat: 0.0}.get(type(value))
     return True if number is not None and isinstance(number, classes) else NotImplemented
-
-
-def _same_dtype(values: Iterable[object]) -> list[torch.Tensor]:
-    found = [tensor_of(value) for value in values]
-    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in found))
-    return [tensor.to(dtype) if tensor.dtype != dtype else tensor for tensor in found]
 
 
 def _range(capture: Capture, function: Function, *bounds: object) -> object:

@@ -15,6 +15,7 @@ A nest of numbers becomes one tensor, as torch.tensor makes it:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -107,6 +108,11 @@ def symbolic_sizes(tensor: torch.Tensor) -> tuple[torch.SymInt, ...]:
     return tuple(size for size in sizes if isinstance(size, torch.SymInt))
 
 
+def format_shape(tensor: torch.Tensor) -> tuple[str, ...]:
+    """The sizes of a tensor as text, symbolic ones as expressions."""
+    return tuple(str(size.node.expr if isinstance(size, torch.SymInt) else size) for size in tensor.shape)
+
+
 def plain_values(value: object) -> object:
     """The Python values of a nest with "*" in place of every leaf; results can be compared with `==`."""
     if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat | torch.SymBool):
@@ -164,16 +170,19 @@ def stacked_numbers(data: object, dtype: torch.dtype | None) -> torch.Tensor:
 def tensor_of(data: object) -> torch.Tensor:
     """A nest of numbers as one tensor, with the dtypes of its parts promoted."""
     if isinstance(data, list | tuple):
-        parts = [tensor_of(inner) for inner in data]
-        wanted = parts[0].dtype
-        for part in parts[1:]:
-            wanted = torch.promote_types(wanted, part.dtype)
-        return torch.stack([part.to(wanted) if part.dtype != wanted else part for part in parts])
+        return torch.stack(of_one_dtype(data))
     if isinstance(data, torch.Tensor):
         return data
     if isinstance(data, torch.SymInt):
         return full_scalar(data, torch.int64)
     return full_scalar(data, torch.int64 if isinstance(data, int) and not isinstance(data, bool) else None)
+
+
+def of_one_dtype(data: Iterable[object]) -> list[torch.Tensor]:
+    """Numbers, or nests of them, as tensors whose dtypes are promoted."""
+    found = [tensor_of(one) for one in data]
+    dtype = functools.reduce(torch.promote_types, (tensor.dtype for tensor in found))
+    return [tensor.to(dtype) if tensor.dtype != dtype else tensor for tensor in found]
 
 
 def full_scalar(number: object, dtype: torch.dtype | None) -> torch.Tensor:

@@ -39,7 +39,7 @@ import torch
 from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch.control_flow.loops.recorded_loop import ROW, Place, RecordedLoop
 from onnxpatch.control_flow.loops.round_state import RoundStates
-from onnxpatch.control_flow.pytrees import tensors
+from onnxpatch.control_flow.pytrees import format_shape, tensors
 from onnxpatch.control_flow.recording import Recording
 from onnxpatch.control_flow.tape import TorchCall
 from onnxpatch.errors import BranchError
@@ -237,13 +237,9 @@ class Loop(RecordedLoop):
         with self.capture.pause(), tracing_paused():
             for place, initial in self.carried.items():
                 states = [initial, *(self.result_at(number, place) for number in range(len(self.rounds)))]
-                shapes = {_format_shape(state) for state in states} if self.capture.exporter == "dynamo" else ()
+                shapes = {format_shape(state) for state in states} if self.capture.exporter == "dynamo" else ()
                 if len(shapes) > 1 or len({state.dtype for state in states}) > 1:
                     raise self.refusal("what is carried from one round to the next changes its shape or dtype")
-
-
-def _format_shape(tensor: torch.Tensor) -> tuple[str, ...]:
-    return tuple(str(size.node.expr if isinstance(size, torch.SymInt) else size) for size in tensor.shape)
 
 
 def _parts(value: object) -> Mapping[object, object] | None:

@@ -11,6 +11,7 @@ every path has, since Python goes on with it.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
@@ -51,11 +52,7 @@ class Slot:
     @property
     def dtype(self) -> torch.dtype:
         """The dtype in the graph: those of the paths, promoted."""
-        dtypes = [_dtype(value) for value in self.present]
-        result = dtypes[0]
-        for dtype in dtypes[1:]:
-            result = torch.promote_types(result, dtype)
-        return result
+        return functools.reduce(torch.promote_types, map(_dtype, self.present))
 
     @property
     def mixed(self) -> bool:

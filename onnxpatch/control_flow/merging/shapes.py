@@ -14,7 +14,7 @@ import torch
 
 from onnxpatch.control_flow.merging.output_template import Slot
 from onnxpatch.control_flow.path_tree import PathNode
-from onnxpatch.control_flow.pytrees import tensors
+from onnxpatch.control_flow.pytrees import format_shape, tensors
 from onnxpatch.control_flow.recording import latest
 from onnxpatch.control_flow.symbolic_shadow import SymbolicShadow
 from onnxpatch.control_flow.tape import TorchCall
@@ -54,22 +54,22 @@ def _shapes(values: list[torch.Tensor], root: PathNode) -> set[tuple[object, ...
     """What the shapes of the tensors are known by: the same for all sizes of the inputs, or not."""
     shadow = _shadow()
     if shadow is None:
-        return {_format_shape(value) for value in values}
+        return {format_shape(value) for value in values}
     if any(map(shadow.unknown, values)):
         made_by: dict[int, TorchCall] = {}
         for path in root.finished():
             made_by.update((id(t), call) for call in path.calls for t in tensors(call.result))
         return {_shape_source(value, made_by) for value in values}
     shadows = ((value, shadow.get(value)) for value in values)
-    return {_format_shape(known if isinstance(known, torch.Tensor) else value) for value, known in shadows}
+    return {format_shape(known if isinstance(known, torch.Tensor) else value) for value, known in shadows}
 
 
 def varying_dims(slot: Slot) -> list[int]:
     """The dimensions in which the paths' symbolic sizes differ or depend on data; none if that is the first alone."""
-    shapes = [value.shape for value in slot.present if isinstance(value, torch.Tensor)]
-    formatted = [_format_shape(value) for value in slot.present if isinstance(value, torch.Tensor)]
-    if not shapes or _shadow() is not None:
+    values = [value for value in slot.present if isinstance(value, torch.Tensor)]
+    if not values or _shadow() is not None:
         return []
+    shapes, formatted = [value.shape for value in values], [format_shape(value) for value in values]
     varying = [
         dim
         for dim in range(len(shapes[0]))
@@ -82,11 +82,6 @@ def varying_dims(slot: Slot) -> list[int]:
 def _shadow() -> SymbolicShadow | None:
     capture = latest()
     return None if capture is None else capture.shadow
-
-
-def _format_shape(tensor: torch.Tensor) -> tuple[str, ...]:
-    """The sizes of a tensor as text, symbolic ones as expressions."""
-    return tuple(str(size.node.expr) if isinstance(size, torch.SymInt) else str(size) for size in tensor.shape)
 
 
 def _shape_source(tensor: torch.Tensor, made_by: dict[int, TorchCall]) -> tuple[object, ...]:
