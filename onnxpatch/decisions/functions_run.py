@@ -126,7 +126,7 @@ def _positions(code: CodeType) -> list[tuple[int | None, ...]]:
 
 def position(code: CodeType, at: int) -> tuple[int, ...]:
     """(line, column, last line, last column) of an instruction; (line,) where Python keeps no columns."""
-    if hasattr(code, "co_positions"):
+    if hasattr(code, "co_positions"):  # one for each unit of two bytes
         found = _positions(code)[at // 2 : at // 2 + 1]
         if found and None not in found[0]:
             line, last, column, end = found[0]
@@ -152,15 +152,11 @@ def _without_cache(code: bytes, at: int) -> int:
     return at
 
 
-@functools.lru_cache(maxsize=1024)
 def columns(code: CodeType, at: int) -> tuple[int, int]:
     """Columns of an instruction in the source; its offset where Python keeps no columns (3.10)."""
     # Not the offset itself: a `while` has its condition twice in the byte code, and once in the source.
-    if not hasattr(code, "co_positions"):
-        return at, at
-    # co_positions has one entry for each unit of two bytes.
-    _, _, first, last = next(itertools.islice(code.co_positions(), at // 2, None), (None,) * 4)
-    return (at, at) if first is None or last is None else (first, last)
+    place = position(code, at)
+    return (place[1], place[3]) if len(place) == 4 else (at, at)
 
 
 def subscripting() -> bool:

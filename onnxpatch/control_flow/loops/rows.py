@@ -27,7 +27,6 @@ import ast
 import ctypes
 import dis
 import inspect
-import itertools
 import linecache
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +39,7 @@ from onnxpatch.control_flow.capture import Capture, as_number, current_capture
 from onnxpatch.control_flow.indexing import indexed
 from onnxpatch.control_flow.loops.inference import Loop
 from onnxpatch.control_flow.pytrees import Unbound, tensors
-from onnxpatch.decisions.functions_run import instruction
+from onnxpatch.decisions.functions_run import instruction, position
 from onnxpatch.messages.user_code import is_user_frame, user_frame
 
 # A local variable, the state after the last round, the name `value`, the argument of getrefcount; before 3.13, also the
@@ -143,14 +142,12 @@ class _Taker:
 
 def _takes_a_generator(frame: FrameType, at: int) -> bool:
     """Whether the expression at an instruction is a call with a generator expression as an argument."""
-    code = frame.f_code
-    if not hasattr(code, "co_positions"):  # Python 3.10 does not keep them
+    place = position(frame.f_code, at)
+    if len(place) < 4:  # Python 3.10 keeps no columns
         return False
-    first, last, start, end = next(itertools.islice(code.co_positions(), at // 2, None), (None,) * 4)
-    if first is None or last is None or start is None or end is None:
-        return False
+    first, start, last, end = place
     # Columns count bytes, not characters.
-    lines = [linecache.getline(code.co_filename, number).encode() for number in range(first, last + 1)]
+    lines = [linecache.getline(frame.f_code.co_filename, number).encode() for number in range(first, last + 1)]
     # The end before the start, since both may be in one line.
     lines[-1] = lines[-1][:end]
     lines[0] = lines[0][start:]
