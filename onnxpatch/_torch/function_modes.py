@@ -49,7 +49,7 @@ try:
 except AttributeError:
     _Disabled = gone_class("torch._C.DisableTorchFunction")
 _HigherOrder = getattr(torch._ops, "HigherOrderOperator", ())
-_BUILTINS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+BUILTINS = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 @contextlib.contextmanager
@@ -131,7 +131,7 @@ def torch_function_key(function: object) -> Any | None:
         return function.__get__
     if isinstance(function, types.MethodWrapperType):  # of a property's setter: Tensor.data.__set__
         return function
-    if isinstance(function, _BUILTINS):
+    if isinstance(function, BUILTINS):
         return function if is_operator(function) else None
     # A function in C++ always asks the modes; one in Python does where torch has written that into it.
     return function if function in _overridable() else None

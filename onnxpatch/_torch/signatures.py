@@ -26,13 +26,12 @@ from typing import Any
 
 import torch
 
-from onnxpatch._torch.function_modes import is_operator, unseen
+from onnxpatch._torch.function_modes import BUILTINS, is_operator, unseen
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
-_Kind = inspect.Parameter
-_BY_POSITION = (_Kind.POSITIONAL_ONLY, _Kind.POSITIONAL_OR_KEYWORD)
+_Parameter = inspect.Parameter
+_BY_POSITION = (_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD)
 _METHODS = (types.MethodDescriptorType, types.WrapperDescriptorType)
-_BUILTINS = (types.BuiltinFunctionType, *_METHODS)
 _NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
 _FACTORY = {"dtype", "layout", "device", "pin_memory"}
 _NUMBERED = {*_FACTORY, "memory_format", "generator"}
@@ -78,7 +77,7 @@ def _signature(stand_in: Callable[..., object], takes_original: bool) -> inspect
     parameters = list(found.parameters.values())
     first = parameters[:1] if takes_original else []
     # With `def stand_in(*args)` the original is one of args.
-    if first and first[0].kind is not _Kind.VAR_POSITIONAL:
+    if first and first[0].kind is not _Parameter.VAR_POSITIONAL:
         parameters = parameters[1:]
     return found.replace(parameters=parameters)
 
@@ -94,7 +93,7 @@ def _takes(own: inspect.Signature, call: Call) -> bool:
 def _translated(own: inspect.Signature, call: inspect.BoundArguments) -> Call | None:
     mine = list(own.parameters.values())
     theirs = call.signature.parameters
-    listed = [name for name, p in theirs.items() if p.kind is _Kind.VAR_POSITIONAL and name in call.arguments]
+    listed = [name for name, p in theirs.items() if p.kind is _Parameter.VAR_POSITIONAL and name in call.arguments]
     until = list(theirs).index(listed[0]) if listed else 0
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
@@ -102,13 +101,13 @@ def _translated(own: inspect.Signature, call: inspect.BoundArguments) -> Call | 
         if name not in call.arguments:
             continue
         value = call.arguments[name]
-        if parameter.kind is _Kind.VAR_POSITIONAL:
+        if parameter.kind is _Parameter.VAR_POSITIONAL:
             positional += value
-        elif parameter.kind is _Kind.VAR_KEYWORD:
+        elif parameter.kind is _Parameter.VAR_KEYWORD:
             keywords.update(value)
         # By position where names do not help: the first argument (a method's self has other names in torch's signatures
         # than in stand-ins), what comes before *args, and what the function takes by position only.
-        elif index == len(positional) and (index == 0 or index < until or parameter.kind is _Kind.POSITIONAL_ONLY):
+        elif index == len(positional) and (index == 0 or index < until or parameter.kind is _Parameter.POSITIONAL_ONLY):
             positional.append(value)
         elif (there := _name_for(parameter, index, mine, theirs)) is not None:
             keywords[there] = value
@@ -117,20 +116,20 @@ def _translated(own: inspect.Signature, call: inspect.BoundArguments) -> Call | 
     return tuple(positional), keywords
 
 
-def _name_for(parameter: inspect.Parameter, index: int, mine: list[Any], theirs: Any) -> str | None:
+def _name_for(parameter: _Parameter, index: int, mine: list[Any], theirs: Any) -> str | None:
     """The stand-in's name for argument number `index` of the function."""
     name = parameter.name
     names = {p.name: p for p in mine}
-    if name in names and names[name].kind in (_Kind.POSITIONAL_OR_KEYWORD, _Kind.KEYWORD_ONLY):
+    if name in names and names[name].kind in (_Parameter.POSITIONAL_OR_KEYWORD, _Parameter.KEYWORD_ONLY):
         return name
     positional = index < len(mine) and mine[index].kind in _BY_POSITION and parameter.kind in _BY_POSITION
     # A stand-in's name that the function has too belongs to another argument: it must not be filled by position.
     if positional and mine[index].name not in theirs:
         return str(mine[index].name)
-    return name if any(p.kind is _Kind.VAR_KEYWORD for p in mine) else None
+    return name if any(p.kind is _Parameter.VAR_KEYWORD for p in mine) else None
 
 
-def _is_default(value: object, parameter: inspect.Parameter) -> bool:
+def _is_default(value: object, parameter: _Parameter) -> bool:
     if value is parameter.default:
         return True
     # Only plain values are compared: `==` of tensors gives a tensor, and that of symbolic sizes a guard.
@@ -157,8 +156,8 @@ def bound(function: object, args: tuple[object, ...], kwargs: dict[str, object])
 def signatures(function: object) -> tuple[inspect.Signature, ...]:
     """The signatures of all overloads of a function; () if they cannot be read."""
     if isinstance(function, types.MethodWrapperType):  # a property of Tensor, as a TorchFunctionMode sees it
-        return (inspect.Signature([_parameter("self", inspect.Parameter.POSITIONAL_ONLY)]),)
-    if isinstance(function, _BUILTINS) and is_operator(function):
+        return (inspect.Signature([_Parameter("self", _Parameter.POSITIONAL_ONLY)]),)
+    if isinstance(function, BUILTINS) and is_operator(function):
         return _of_operator(function)
     try:
         # The signature of the function behind the switch, not its own `*args`.
@@ -193,10 +192,10 @@ def _of_operator(function: Any) -> tuple[inspect.Signature, ...]:
 
 def _by_hand(first: str, further: tuple[str, ...]) -> inspect.Signature:
     keywords = dict.fromkeys((*further, "dtype", "device", "requires_grad", "pin_memory"))
-    kind = inspect.Parameter.KEYWORD_ONLY
+    kind = _Parameter.KEYWORD_ONLY
     # requires_grad and pin_memory are False by default; dtype and device are None.
-    rest = [_parameter(name, kind, False if name[-1] in "dy" else None) for name in keywords]
-    return inspect.Signature([_parameter(first, inspect.Parameter.POSITIONAL_OR_KEYWORD), *rest])
+    rest = [_Parameter(name, kind, default=False if name[-1] in "dy" else None) for name in keywords]
+    return inspect.Signature([_Parameter(first, _Parameter.POSITIONAL_OR_KEYWORD), *rest])
 
 
 def _of_schema(arguments: list[Any], method: bool) -> inspect.Signature | None:
@@ -215,32 +214,25 @@ def _of_schema(arguments: list[Any], method: bool) -> inspect.Signature | None:
     parameters = [_of_argument(argument, method) for argument in arguments]
     # Python's factory functions take requires_grad; their schemas do not have it.
     if taken >= _FACTORY and "requires_grad" not in taken:
-        parameters.append(_parameter("requires_grad", inspect.Parameter.KEYWORD_ONLY, False))
+        parameters.append(_Parameter("requires_grad", _Parameter.KEYWORD_ONLY, default=False))
     try:
         return inspect.Signature(parameters)
     except ValueError:  # a required argument after an optional one: not possible in Python
         return None
 
 
-def _of_argument(argument: Any, method: bool) -> inspect.Parameter:
+def _of_argument(argument: Any, method: bool) -> _Parameter:
     itself = argument.name == "self"
-    kinds = inspect.Parameter
-    kind: Any = kinds.KEYWORD_ONLY if argument.kwarg_only else kinds.POSITIONAL_OR_KEYWORD
-    kind = kinds.POSITIONAL_ONLY if itself and method else kind
-    default = argument.default_value if argument.has_default_value() else inspect.Parameter.empty
+    kind: Any = _Parameter.KEYWORD_ONLY if argument.kwarg_only else _Parameter.POSITIONAL_OR_KEYWORD
+    kind = _Parameter.POSITIONAL_ONLY if itself and method else kind
+    default = argument.default_value if argument.has_default_value() else _Parameter.empty
     name = "input" if itself and not method else argument.name
     # Schemas have ints for dtypes, layouts and memory formats.
-    annotation = inspect.Parameter.empty if name in _NUMBERED else str(argument.type)
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+    annotation = _Parameter.empty if name in _NUMBERED else str(argument.type)
+    return _Parameter(name, kind, default=default, annotation=annotation)
 
 
-def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
-    return inspect.Parameter(name, kind, default=default)
-
-
-def _spellings(
-    signature: inspect.Signature, args: tuple[object, ...], kwargs: dict[str, object]
-) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+def _spellings(signature: inspect.Signature, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Call]:
     """The call with NumPy's names replaced; and with several ints as one list, as in `x.flip(0, 1)`."""
     names = signature.parameters
     named = {
@@ -248,7 +240,7 @@ def _spellings(
         for name, value in kwargs.items()
     }
     found = [(args, named)]
-    positional = [p for p in names.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    positional = [p for p in names.values() if p.kind is not _Parameter.KEYWORD_ONLY]
     own = [p for p in positional if p.name not in ("self", "input")]
     before = len(positional) - len(own)
     if len(own) == 1 and own[0].annotation == "List[int]" and len(args) > before + 1:
@@ -259,7 +251,7 @@ def _spellings(
 
 def _fits(annotation: object, value: object) -> bool:
     """Whether a value may be an argument of a schema's type. Only for choosing an overload."""
-    if annotation is inspect.Parameter.empty:
+    if annotation is _Parameter.empty:
         return True
     kind = str(annotation)
     if kind.startswith("Optional["):
