@@ -55,7 +55,20 @@ class _TooLarge(BaseException):
     """Raised in place of an operator that exceeds a limit. Not an Exception: models catch those."""
 
 
-class CountedRun(TorchDispatchMode):
+class _Watching(TorchDispatchMode):
+    # torch.cond and torch.while_loop refuse to run in a mode that does not declare support for them.
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Read by torch 2.11 and later: whether torch.compile works as usual inside the block.
+
+        Otherwise Dynamo skips the functions that torch.cond compiles, from then on, and torch.cond fails in eager too.
+        """
+        return True
+
+
+class CountedRun(_Watching):
     """A mode that counts the arithmetic and the memory of a forward, and leaves its block before one exceeds a limit.
 
     Bodies of torch.cond and torch.while_loop are not counted.
@@ -70,9 +83,6 @@ class CountedRun(TorchDispatchMode):
     all with positions do.
     """
 
-    # torch.cond and torch.while_loop refuse to run in a mode that does not declare support for them.
-    supports_higher_order_operators = True
-
     def __init__(self, bytes: float = math.inf, calls: float = math.inf, arithmetic: bool = True) -> None:
         super().__init__()
         self.operations = 0.0
@@ -83,14 +93,6 @@ class CountedRun(TorchDispatchMode):
         self._bytes, self._calls, self._arithmetic = bytes, calls, arithmetic
         self._used = 0
         self._storages: dict[int, tuple[int, Any]] = {}
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Read by torch 2.11 and later: whether torch.compile works as usual inside the block.
-
-        Otherwise Dynamo skips the functions that torch.cond compiles, from then on, and torch.cond fails in eager too.
-        """
-        return True
 
     def __exit__(self, kind: object, error: object, at: object) -> bool:
         super().__exit__(kind, error, at)
@@ -216,14 +218,7 @@ def writes_seen(seen: Callable[[torch.Tensor], None]) -> TorchDispatchMode:
     return _Writes(seen)
 
 
-class _Writes(TorchDispatchMode):
-    # For the same reasons as in `CountedRun`.
-    supports_higher_order_operators = True
-
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        return True
-
+class _Writes(_Watching):
     def __init__(self, seen: Callable[[torch.Tensor], None]) -> None:
         super().__init__()
         self._seen = seen
