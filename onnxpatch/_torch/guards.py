@@ -142,8 +142,6 @@ def _by_operator(condition: Any) -> bool:
 
 def _agreement(expression: object) -> bool:
     """Whether the condition is the equality of two lengths computed from one size."""
-    import sympy
-
     sides = (expression.lhs, expression.rhs) if isinstance(expression, sympy.Eq) else ()
     # Of one size: an equality of two sizes says something that the model relies on.
     return len(sides) == 2 and len(sides[0].free_symbols) == 1 and sides[0].free_symbols == sides[1].free_symbols

@@ -18,7 +18,7 @@ import functools
 import itertools
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -31,11 +31,11 @@ _CASTS = (_aten.to.device, _aten.to.dtype, _aten.to.dtype_layout, _aten.to.other
 SIZED = (_aten.flatten.using_ints, _aten.unflatten.int, _aten.view_as.default, _aten.expand_as.default)
 
 
-class _Recipe:
+class _Recipe(NamedTuple):
     """How a size is made: a number, a node there is, a dimension of an input, or the product of several."""
 
-    def __init__(self, made: int | fx.Node | tuple[fx.Node, int] | list[_Recipe], value: Any) -> None:
-        self.made, self.value = made, value
+    made: int | fx.Node | tuple[fx.Node, int] | list[_Recipe]
+    value: Any
 
 
 def size_recipe(node: fx.Node, length: Any) -> _Recipe | None:
@@ -188,7 +188,7 @@ def _out_of_place(node: fx.Node) -> None:
     """The same without a write: what reads the memory afterwards reads the result."""
     written = node.args[0]
     assert isinstance(written, fx.Node)
-    later = set(_after(node))
+    later = set(itertools.dropwhile(lambda one: one is not node, node.graph.nodes)) - {node}
     written.replace_all_uses_with(node, delete_user_cb=lambda user: user in later)
     node.target = _without_write(node.target)
 
@@ -196,14 +196,6 @@ def _out_of_place(node: fx.Node) -> None:
 def _without_write(target: Any) -> Any:
     packet = getattr(_aten, target._schema.name.removeprefix("aten::").removesuffix("_"))
     return getattr(packet, target._schema.overload_name or "default")
-
-
-def _after(node: fx.Node) -> list[fx.Node]:
-    found, one = [], node.next
-    while one.op != "root":
-        found.append(one)
-        one = one.next
-    return found
 
 
 # ------------------------------------------------------------------ conditions
@@ -253,10 +245,12 @@ def _may_alias(target: Any) -> bool:
     """Whether an operator's result may be a view of its input. A write gives what it wrote into, by another name."""
     if target in _WRITES or target is _aten.batch_norm.default:  # in eval it changes no statistics
         return False
-    schema = getattr(target, "_schema", None)
-    if schema is None:
-        return True
-    return any(one.alias_info is not None for one in schema.arguments) or _TAG in target.tags
+    return getattr(target, "_schema", None) is None or gives_its_input(target)
+
+
+def gives_its_input(operator: torch._ops.OpOverload) -> bool:
+    """Whether an operator writes into its input, or may give it out, as it is or as a view."""
+    return any(one.alias_info is not None for one in operator._schema.arguments) or _TAG in operator.tags
 
 
 RULES: dict[Any, Callable[[fx.Node], None]] = {

@@ -34,7 +34,7 @@ from torch import fx
 from torch.fx.experimental import _config
 
 from onnxpatch._torch.one_export import Replaced
-from onnxpatch._torch.operator_rules import CONDITIONS, RULES, SIZED
+from onnxpatch._torch.operator_rules import CONDITIONS, RULES, SIZED, gives_its_input
 from onnxpatch.errors import RefusedError
 
 # OpInfo("abs", ...), UnaryUfuncInfo(\n    "sin", ...
@@ -131,7 +131,6 @@ _CHECKS = frozenset(
         "aten::sym_constrain_range_for_size",
     }
 )  # fmt: skip
-_TAG = torch.Tag.maybe_aliasing_or_mutating
 
 
 @contextlib.contextmanager
@@ -296,11 +295,9 @@ def _is_taken_apart(target: Any) -> bool:
 
     As torch.export does with all that may give out its input.
     """
-    schema = target._schema
-    if not any(one.alias_info is not None for one in schema.arguments) and _TAG not in target.tags:
+    if not gives_its_input(target):
         return False
-    name = f"{schema.name}.{schema.overload_name}" if schema.overload_name else schema.name
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(_qualified(target), "CompositeImplicitAutograd"))
 
 
 # ------------------------------------------------------------------ blocks
