@@ -121,15 +121,20 @@ def _asked(node: ast.AST) -> Iterator[ast.expr]:
         yield from node.values
 
 
+def _parts(test: ast.expr) -> list[ast.expr]:
+    """What `and`, `or`, `not` and `x if y else z` make a condition of; [] for one that a jump of its own tests."""
+    if isinstance(test, ast.BoolOp):
+        return test.values
+    if isinstance(test, ast.IfExp):
+        return [test.body, test.orelse]
+    return [test.operand] if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else []
+
+
 def _structure(test: ast.expr) -> Iterator[ast.expr]:
-    """The `and`, `or`, `not` of which a condition is made, with itself."""
-    if isinstance(test, ast.BoolOp | ast.UnaryOp | ast.IfExp):
-        yield test
-        parts = test.values if isinstance(test, ast.BoolOp) else ()
-        parts = [test.operand] if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) else parts
-        parts = [test.body, test.orelse] if isinstance(test, ast.IfExp) else parts
-        for part in parts:
-            yield from _structure(part)
+    """A condition and all that it is made of."""
+    yield test
+    for part in _parts(test):
+        yield from _structure(part)
 
 
 def is_idle(body: Collection[ast.stmt]) -> bool:
@@ -161,16 +166,7 @@ def _told(tree: ast.AST) -> Iterator[tuple[ast.expr, None]]:
 
 def _tests(test: ast.expr) -> Iterator[ast.expr]:
     """What is tested by a jump of its own: of `a and not b`, a and b."""
-    if isinstance(test, ast.BoolOp):
-        for value in test.values:
-            yield from _tests(value)
-    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _tests(test.operand)
-    elif isinstance(test, ast.IfExp):
-        yield from _tests(test.body)
-        yield from _tests(test.orelse)
-    else:
-        yield test
+    return (one for one in _structure(test) if not _parts(one))
 
 
 # ------------------------------------------------------------------ which jump decides what
