@@ -166,11 +166,7 @@ def calling_frame(depth: int) -> FrameType | None:
 
 def line_of(error: BaseException) -> Site:
     """The innermost line of the user's code in an error's traceback."""
-    lines = list(user_frames(error))
-    if not lines:
-        return _UNKNOWN
-    frame, line = lines[-1]
-    return Site(frame.f_code.co_filename, line, frame.f_code.co_name)
+    return (lines_of_error(error) or [_UNKNOWN])[-1]
 
 
 def lines_of_error(error: BaseException) -> list[Site]:
