@@ -102,8 +102,6 @@ def _float(capture: Capture, function: Function, tensor: torch.Tensor) -> float:
 def _len(capture: Capture, function: Function, tensor: torch.Tensor) -> int:
     size = static_dim(capture, tensor, 0)
     if size is None:
-        size = static_size(tensor.shape[0])
-    if size is None:
         raise needs_static(capture, "len() of a tensor")
     return size
 
