@@ -141,7 +141,7 @@ def _positional(
     model: Any, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     """(model, args, kwargs) for the exporter. Inside the block, forward takes the given arguments only."""
-    if not (_omitted(model, args, kwargs) or _keyword_only(model, kwargs)) or isinstance(model, torch.jit.ScriptModule):
+    if isinstance(model, torch.jit.ScriptModule) or not _called_otherwise(model, args, kwargs):
         yield model, args, kwargs
         return
     given = _ordered(model, kwargs)
@@ -151,25 +151,21 @@ def _positional(
         yield model, (*args, *given.values()), {}
 
 
-def _omitted(model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> list[str]:
-    """Parameters whose omitted default would become a graph input, or that a decorator of forward fills in itself.
+def _called_otherwise(model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    """Whether the exporter would call forward in another way than with the given arguments.
 
-    The exporter gives every None by position. transformers' decorators give `use_cache` by keyword: one too many.
+    It gives every argument by position, and makes graph inputs of omitted defaults. It gives every None, too:
+    transformers' decorators, which fill in `use_cache` by keyword, get one too many.
     """
     sig = signature(model)
-    if sig is None or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in sig.parameters.values()):
-        return []
-    rest = list(sig.parameters.values())[len(args) :]
+    parameters = list(sig.parameters.values()) if sig else []
+    kinds = {p.kind for p in parameters}
+    if kwargs and not kinds.isdisjoint((inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)):
+        return True
     decorated = any(hasattr(vars(cls).get("forward"), "__wrapped__") for cls in type(model).__mro__)
-    kinds = (bool, int, float, torch.Tensor, *((type(None),) if decorated else ()))
-    return [p.name for p in rest if p.name not in kwargs and isinstance(p.default, kinds)]
-
-
-def _keyword_only(model: torch.nn.Module, kwargs: dict[str, object]) -> list[str]:
-    """Arguments that cannot be given by position, the only way the exporter has."""
-    sig = signature(model)
-    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in sig.parameters.values() if p.kind in kinds and kwargs] if sig else []
+    filled_in = (bool, int, float, torch.Tensor, *((type(None),) if decorated else ()))
+    omitted = (p for p in parameters[len(args) :] if p.name not in kwargs)
+    return inspect.Parameter.VAR_POSITIONAL not in kinds and any(isinstance(p.default, filled_in) for p in omitted)
 
 
 def _ordered(model: torch.nn.Module, kwargs: dict[str, object]) -> dict[str, object]:
