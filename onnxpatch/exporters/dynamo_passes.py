@@ -27,14 +27,8 @@ from onnxscript import ir  # onnx_ir, which onnxscript 0.2 has inside
 from onnxscript.onnx_opset import opset18 as op
 
 _INT64, _DOUBLE = int(ir.DataType.INT64), int(ir.DataType.DOUBLE)
-_BINARY: dict[str, Callable[..., Any]] = {"Add": op.Add, "Sub": op.Sub, "Mul": op.Mul, "Div": op.Div, "Pow": op.Pow}
-_UNARY: dict[str, Callable[..., Any]] = {
-    "Sqrt": op.Sqrt,
-    "Neg": op.Neg,
-    "Abs": op.Abs,
-    "Floor": op.Floor,
-    "Ceil": op.Ceil,
-}
+_BINARY = ("Add", "Sub", "Mul", "Div", "Pow")
+_UNARY = ("Sqrt", "Neg", "Abs", "Floor", "Ceil")
 
 
 class _OtherKindError(Exception):
@@ -53,9 +47,9 @@ def _doubled(value: Any) -> object:
         source = node.inputs[0]
         return op.Cast(source, to=_DOUBLE) if source.dtype == ir.DataType.INT64 else _doubled(source)
     if node.op_type in _UNARY:
-        return _UNARY[node.op_type](_doubled(node.inputs[0]))
+        return getattr(op, node.op_type)(_doubled(node.inputs[0]))
     if node.op_type in _BINARY:
-        return _BINARY[node.op_type](*(_operand(one, node) for one in node.inputs))
+        return getattr(op, node.op_type)(*(_operand(one, node) for one in node.inputs))
     raise _OtherKindError
 
 
@@ -88,18 +82,6 @@ def _best(value: object) -> Any:
         return value
 
 
-def _ceil(self: Any) -> object:
-    return op.Cast(op.Ceil(_best(self)), to=_INT64)
-
-
-def _floor(self: Any) -> object:
-    return op.Cast(op.Floor(_best(self)), to=_INT64)
-
-
-def _trunc(self: Any) -> object:
-    return op.Cast(_best(self), to=_INT64)
-
-
 def _round(self: Any, *digits: object) -> object:
     if digits and digits[0] is not None:
         raise ValueError("round() to a number of digits has no form in ONNX")
@@ -130,7 +112,9 @@ def _scalar(
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    math.ceil: _ceil, math.floor: _floor, math.trunc: _trunc, round: _round, torch.sym_sum: _sum,
+    math.ceil: lambda self: op.Cast(op.Ceil(_best(self)), to=_INT64),
+    math.floor: lambda self: op.Cast(op.Floor(_best(self)), to=_INT64),
+    math.trunc: lambda self: op.Cast(_best(self), to=_INT64), round: _round, torch.sym_sum: _sum,
     torch.ops.prims.prod.default: _prod, torch.ops.prims.scalar_tensor.default: _scalar,
     torch.ops.prims.view_of.default: lambda a: op.Identity(a), torch.ops.aten.sym_numel.default: lambda a: op.Size(a),
     torch.ops.prims.copy_strided.default: lambda a, stride: op.Identity(a),
