@@ -140,7 +140,7 @@ class Dependence:
             return self._read(("name", one, scope, name, tuple(map(defined.index, found))))
         if name in one.code.co_freevars:  # of a function that did not run meanwhile
             return of_kinds(one.kinds.get(name, set()))
-        return self._read(("global", name))
+        return self._read(("attribute", f"global {name}"))
 
     def _binding(self, one: Function, node: ast.AST, name: str) -> tuple[ast.AST | None, Sequence[Any]]:
         if (node, name) not in self._bindings:
@@ -174,7 +174,7 @@ class Dependence:
         """The level of one of the values that an expression is unpacked into."""
         called = self.run.called(one, value) if isinstance(value, ast.Call) else []
         if called:
-            return max(self._read(("part", other, place)) for other, _ in called)
+            return max(self._read(("return", other, place)) for other, _ in called)
         if isinstance(value, ast.Tuple) and place < len(value.elts):
             return self.level(one, value.elts[place])
         return element(self.level(one, value))
@@ -232,21 +232,10 @@ class Dependence:
         level = self.level(calling, value)
         return element(level) if inside else level
 
-    def found(self, one: Function, node: ast.expr) -> object:
-        """The object that an expression stands for, a class say; None where that is not known."""
-        return self.run.found(one, node)
-
     # -------------------------------------------------------------- what calls return, and what is kept
-    def called(self, one: Function, node: ast.AST) -> Sequence[tuple[Function, Collection[str]]]:
-        """The functions of the model that an expression was seen to call, each with the kinds of what it returned."""
-        return self.run.called(one, node)
-
     def returned(self, one: Function, kinds: Collection[str]) -> int:
         """The level of what a function returns. kinds: of what it returned."""
         return lowered(self._read(("return", one)), kinds)
-
-    def _of_part(self, one: Function, place: int) -> int:
-        return self._of_return(one, place)
 
     def _of_return(self, one: Function, place: int | None = None) -> int:
         source = self.run.source(one)
@@ -279,6 +268,3 @@ class Dependence:
         if source is not None and self._controlled(one, value, source.tree):
             return ANY
         return held([self.level(one, value)]) if item else self.level(one, value)
-
-    def _of_global(self, name: str) -> int:
-        return self._of_attribute(f"global {name}")

@@ -63,6 +63,7 @@ def of_kinds(kinds: Collection[str], unknown: bool = False) -> int:
 
 
 if TYPE_CHECKING:
+    from onnxpatch.decisions.code_run import CodeRun
     from onnxpatch.decisions.functions_run import Function
 
 # What a tensor's type and rank fix, whatever its sizes and data are: also where it may be None, which has none of them.
@@ -95,11 +96,11 @@ class _Levels(Protocol):
     def name(self, one: Function, node: ast.AST, name: str) -> int: ...
     def item(self, one: Function, node: ast.AST, key: str) -> int | None: ...
     def attribute(self, name: str, level: int) -> int: ...
-    def called(self, one: Function, node: ast.AST) -> Sequence[tuple[Function, Collection[str]]]: ...
     def returned(self, one: Function, kinds: Collection[str]) -> int: ...
     def part(self, one: Function, value: ast.AST, place: int) -> int: ...
     def turns(self, one: Function, test: ast.expr) -> bool: ...
-    def found(self, one: Function, node: ast.expr) -> object: ...
+    @property
+    def run(self) -> CodeRun: ...
     @property
     def answers(self) -> Mapping[ast.expr, Collection[bool]]: ...
     @property
@@ -202,7 +203,7 @@ class _Expressions:
         return self.known.name(self.one, node, node.id)
 
     def _Attribute(self, node: ast.Attribute) -> int:
-        properties = self.known.called(self.one, node)
+        properties = self.known.run.called(self.one, node)
         if properties:
             return max(self.known.returned(*one) for one in properties)
         return self._part(self.level(node.value), node.attr)
@@ -221,7 +222,7 @@ class _Expressions:
             if inner is not None:
                 return inner
         place = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if isinstance(place, int) and place >= 0 and self.known.called(self.one, node.value):
+        if isinstance(place, int) and place >= 0 and self.known.run.called(self.one, node.value):
             return self.known.part(self.one, node.value, place)
         if isinstance(node.slice, ast.Slice):
             return value if key < NUMBER or value == ANY else max(value, TENSOR)
@@ -260,7 +261,7 @@ class _Expressions:
 
     # -------------------------------------------------------------- calls
     def _Call(self, node: ast.Call) -> int:
-        called = self.known.called(self.one, node)
+        called = self.known.run.called(self.one, node)
         arguments = self._largest([*node.args, *node.keywords])
         if called:
             made = [one for one in called if one[0].code.co_name.strip("_") not in ("init", "new", "post_init")]
@@ -290,7 +291,7 @@ class _Expressions:
         if name == "hasattr":
             named = node.args[1].value if isinstance(node.args[1], ast.Constant) else None
             return not isinstance(named, str) or any(hasattr(one, named) for one in _brought())
-        found = self.known.found(self.one, node.args[1])
+        found = self.known.run.found(self.one, node.args[1])
         return not isinstance(found, type) or any(issubclass(one, found) for one in _brought())
 
     def _computed(self, node: ast.Call, name: str, level: int) -> int:
