@@ -258,9 +258,7 @@ RULES: dict[Any, Callable[[fx.Node], None]] = {
     **dict.fromkeys((_aten.alias.default, _aten.detach.default, _aten.detach_.default), _passed),
     **dict.fromkeys(_CASTS, _cast),
     **dict.fromkeys(_WRITES, _out_of_place),
-    **dict.fromkeys(
-        (_aten.flatten.using_ints, _aten.unflatten.int, _aten.view_as.default), _viewed_in_full
-    ),
+    **dict.fromkeys((_aten.flatten.using_ints, _aten.unflatten.int, _aten.view_as.default), _viewed_in_full),
     _aten.adaptive_avg_pool2d.default: _averaged,
     _aten.batch_norm.default: _normalized,
     _aten.chunk.default: _split,
@@ -278,13 +276,10 @@ RULES: dict[Any, Callable[[fx.Node], None]] = {
 CONDITIONS: dict[Any, Callable[[fx.Node], bool]] = {
     **dict.fromkeys(_WRITES, _has_its_own_memory),
     **dict.fromkeys(_CASTS, _keeps_order),
+    **dict.fromkeys(SIZED, _sizes_known),
     _aten.adaptive_avg_pool2d.default: _to_one,
     _aten.batch_norm.default: _with_statistics,
     _aten.chunk.default: _splits_a_number,
     _aten.dropout.default: _is_idle,
-    _aten.expand_as.default: _sizes_known,
-    _aten.flatten.using_ints: _sizes_known,
     _aten.rsub.Scalar: _plain_difference,
-    _aten.unflatten.int: _sizes_known,
-    _aten.view_as.default: _sizes_known,
 }

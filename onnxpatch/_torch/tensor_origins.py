@@ -28,25 +28,10 @@ from onnxpatch._torch.function_modes import tracing_paused, unseen
 from onnxpatch._torch.symbolic_sizes import traced_value
 
 # What is written to their results is written to what they were given.
-_VIEWS = frozenset(
-    f"aten::{name}"
-    for name in (
-        *(
-            "alias",
-            "detach",
-            "lift_fresh",
-            "to",
-            "view",
-            "view_as",
-            "reshape",
-            "flatten",
-            "unflatten",
-            "expand",
-            "squeeze",
-        ),
-        *("unsqueeze", "transpose", "permute", "t", "select", "slice", "narrow", "diagonal", "contiguous"),
-    )
-)
+_VIEWS = frozenset(f"aten::{name}" for name in (
+    "alias", "detach", "lift_fresh", "to", "view", "view_as", "reshape", "flatten", "unflatten", "expand", "squeeze",
+    "unsqueeze", "transpose", "permute", "t", "select", "slice", "narrow", "diagonal", "contiguous",
+))  # fmt: skip
 # Operators that divide, each with the place of what it divides by.
 _DIVISIONS = {"div": 1, "true_divide": 1, "reciprocal": 0, "inverse": 0, "linalg_inv": 0, "linalg_inv_ex": 0}
 # Layers with weights: what comes before them was bounded again, or is not finite for reasons of its own.
