@@ -108,8 +108,7 @@ class _RecordedBody:
     def repeat(self, operands: Sequence[torch.Tensor], outside: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The results for other operands, in the order of the example."""
         binding = Rebinding()
-        for old, new in zip([*self.example, *self.outside], [*operands, *outside], strict=True):
-            binding.bind(old, new)
+        binding.bind([*self.example, *self.outside], [*operands, *outside])
         binding.run(self.calls)
         # A body of torch's scan or while_loop may not return one of its operands as it is.
         return [_in_order(binding(result)) for result in self.results]

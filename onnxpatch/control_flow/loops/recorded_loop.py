@@ -197,8 +197,7 @@ class RecordedLoop:
         """Repeat the second round on other tensors. Returns the new state, then what the round made at a place."""
         # The first round reads what was there before the loop; the second is the first that shows what is carried.
         binding = outer.child()
-        for carried, now in zip(self.carried, carry, strict=True):
-            binding.bind(self.result_at(0, carried), now)
+        binding.bind([self.result_at(0, carried) for carried in self.carried], carry)
         if row is not None:
             binding.bind(self.rows_taken[1], row)
         binding.run(self.rounds[1])

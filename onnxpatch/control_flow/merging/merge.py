@@ -334,8 +334,7 @@ class _IfCall(Composite):
 
 def _bound(operands: list[Operand], inner: list[Operand]) -> Rebinding:
     binding = Rebinding()
-    for operand, replacement in zip(operands, inner, strict=True):
-        binding.bind(operand, replacement)
+    binding.bind(operands, inner)
     return binding
 
 
