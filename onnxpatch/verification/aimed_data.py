@@ -70,19 +70,14 @@ def _takes(tensor: object, value: float) -> bool:
         return False
     if tensor.is_floating_point():
         return True
-    return tensor.dtype != torch.bool and not tensor.is_complex() and value == int(value)
+    if tensor.dtype == torch.bool or tensor.is_complex() or value != int(value):
+        return False
+    return torch.iinfo(tensor.dtype).min <= value <= torch.iinfo(tensor.dtype).max  # bytes have no -2
 
 
 def _planted(values: Sequence[Any], value: float, places: Sequence[int]) -> list[object]:
     """The values with a number at these places, counted from the end if negative."""
-    return [_at(v, value, places) if _takes(v, value) and _has(v, value) else v for v in values]
-
-
-def _has(tensor: Any, value: float) -> bool:
-    """Whether the tensor's dtype has this number: bytes have none below 0 or above 255."""
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex or tensor.dtype == torch.bool:
-        return True
-    return torch.iinfo(tensor.dtype).min <= value <= torch.iinfo(tensor.dtype).max
+    return [_at(v, value, places) if _takes(v, value) else v for v in values]
 
 
 def _at(tensor: torch.Tensor, value: float, places: Sequence[int]) -> torch.Tensor:
