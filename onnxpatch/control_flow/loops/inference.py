@@ -281,8 +281,7 @@ def sliced_list(frame: FrameType | None, paths: Iterable[str], inside: bool = Fa
 
 @functools.lru_cache(maxsize=1024)
 def _sliced_names(code: CodeType, line: int | None) -> frozenset[str]:
-    """The expressions that a function, or its loops that have this line, takes bounded slices of: `outs` of
-    `outs[-5:]`."""
+    """The expressions that a function takes bounded slices of: `outs` of `outs[-5:]`. line: only in its loops there."""
     try:
         tree: ast.AST = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, SyntaxError):  # typed in or generated: there is no source to read

@@ -229,9 +229,9 @@ def _hold_filled(frame: FrameType | None, paths: Iterable[str]) -> set[str]:
     wanted, found, depth = set(paths), set(), 0
     while frame is not None and wanted:
         if is_user_frame(frame):
-            for path in [path for path in wanted if (path.partition(":")[0] if ":" in path else "0") == str(depth)]:
-                name = path.rpartition(":")[2]
-                value = frame.f_locals.get(name)
+            for path in wanted:
+                outer, _, name = path.rpartition(":")
+                value = frame.f_locals.get(name) if (outer or "0") == str(depth) else None
                 if type(value) is list and sys.getrefcount(value) <= _REFERENCES and len(tensors(value)) == len(value):
                     _set_local(frame, name, FilledList(value))
                     found.add(path)
