@@ -8,7 +8,8 @@
   one of these moves, every export builds a table.
 - `torch.onnx._internal.exporter._capture_strategies`: the first half of an export, torch.export as the exporter calls
   it. If they move, exports are not split in two. Up to torch 2.7 the last of them is torch.jit.trace, which ends the
-  process where the model catches an error of torch: it is left out. If they move, it is not.
+  process where the model catches an error of torch: it is left out. If they move, it is not. Their lines of progress
+  hold `repr(model)`, which the user may have written and which may raise: none are written.
 - `ShapeEnv._log_guard`: called when torch.export assumes a condition on a size. Its frame has the Python line, which an
   ExportedProgram does not keep. If it moves, no lines are known.
 - `torch.autograd.grad_mode.inference_mode.__enter__`: a tensor made in inference mode is refused by the grad mode of
@@ -68,8 +69,9 @@ def dynamo_capture(
 
 
 def _not_tracing(strategies: tuple[Any, ...]) -> tuple[Any, ...]:
-    """All but the one that calls torch.jit.trace."""
-    return tuple(strategy for strategy in strategies if not strategy.__name__.startswith("Jit"))
+    """All but the one that calls torch.jit.trace, without their lines of progress."""
+    silent = dict.fromkeys(("_enter", "_success", "_failure"), lambda self, model, error=None: None)
+    return tuple(type(one.__name__, (one,), silent) for one in strategies if not one.__name__.startswith("Jit"))
 
 
 without_tracing = Replaced(f"{_EXPORTER}._capture_strategies.CAPTURE_STRATEGIES", _not_tracing).held

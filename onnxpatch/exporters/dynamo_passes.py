@@ -111,6 +111,15 @@ def _scalar(
     return op.Identity(s) if to is None else op.Cast(s, to=to)
 
 
+def _squeeze(x: Any, *axes: Any) -> object:
+    """torch.squeeze. In the program a dynamic size is not 1; the exporter writes a Squeeze of it all the same."""
+    # torch 2.x gives no axis, one, or a list.
+    asked = range(len(x.shape)) if not axes else axes[0] if isinstance(axes[0], list | tuple) else [axes[0]]
+    fixed = [axis % len(x.shape) for axis in asked if x.shape and x.shape[axis] == 1]
+    axes_: Any = op.Constant(value_ints=fixed)
+    return op.Squeeze(x, axes_) if fixed else op.Identity(x)
+
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     math.ceil: lambda self: op.Cast(op.Ceil(_best(self)), to=_INT64),
     math.floor: lambda self: op.Cast(op.Floor(_best(self)), to=_INT64),
@@ -118,6 +127,7 @@ TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.prims.prod.default: _prod, torch.ops.prims.scalar_tensor.default: _scalar,
     torch.ops.prims.view_of.default: lambda a: op.Identity(a), torch.ops.aten.sym_numel.default: lambda a: op.Size(a),
     torch.ops.prims.copy_strided.default: lambda a, stride: op.Identity(a),
+    torch.ops.aten.squeeze.dim: _squeeze, torch.ops.aten.squeeze.dims: _squeeze,
     torch.ops.aten._int_mm.default: lambda a, b: op.MatMulInteger(a, b),
 }  # fmt: skip
 """For torch.onnx.export's `custom_translation_table`."""
