@@ -231,6 +231,7 @@ NOT_MEASURED = {
     "average-pool-padded-by-sizes": "a Pad before the pool, and a pool of ones where the padding does not count",
     "convolution-padded-by-sizes": "a Pad before the convolution",
     "max-pool-padded-by-sizes": "a Pad before the pool",
+    "mask-of-no-axes": "one axis of one element more",
     "strides-from-sizes": _SIZES,
     "spectrum-windows": "a few elementwise nodes for each position",
     "rrelu": _ONE_NODE,

@@ -68,11 +68,14 @@ def _with_values(tensor: Tensor, index: object, value: Any) -> tuple[Any, Tensor
     place = (slice(None),) * (before + mask.dim()) + rest
     part = tensor[place]
     after = part.dim() - before - mask.dim()
-    if isinstance(value, Tensor) and value.dim() > after:
+    if isinstance(value, Tensor) and _is_one(tensor):  # one element, or none where the mask is off
+        value = torch.cat([value.reshape(-1), value.new_zeros(1)])[0]
+    elif isinstance(value, Tensor) and value.dim() > after:
         value = _spread(value, mask, after)
-    where = mask.reshape(*mask.shape, *(1,) * after)
+    where = mask.reshape([*mask.shape, *(1,) * after])
     fill = value if isinstance(value, Tensor) else torch.tensor(value, dtype=tensor.dtype, device=tensor.device)
-    return place if rest else slice(None), torch.where(where, fill.to(tensor.dtype), part)
+    # A 0-d tensor takes no slice.
+    return place if rest else slice(None) if tensor.dim() else ..., torch.where(where, fill.to(tensor.dtype), part)
 
 
 @op(
@@ -133,20 +136,25 @@ def _spread(values: Tensor, mask: Tensor, after: int) -> Tensor:
     on = mask.flatten().to(torch.int64)
     place = torch.minimum(on.cumsum(0), counted(values.shape[axis], on)) - 1
     chosen = padded.index_select(axis, place.clamp(min=0))
-    return chosen.reshape(*values.shape[:axis], *mask.shape, *values.shape[axis + 1 :])
+    return chosen.reshape([*values.shape[:axis], *mask.shape, *values.shape[axis + 1 :]])
 
 
 def _is_known(before: int, mask: Tensor, rest: tuple[object, ...], tensor: Tensor, value: object) -> bool:
     """Whether the exporter has a form: the mask names single elements; under dynamo, the first axes too.
 
-    Under trace torch mixes the places of a view with those of the mask, and takes one value for a number.
+    Under trace torch mixes the places of a view with those of the mask, and takes one value for a number. A mask of no
+    axes it asks while it records, under both exporters.
     """
-    if rest or before:
+    if rest or before or not mask.dim():
         return False
     if exporting() == "dynamo":
         return True
-    one = isinstance(value, Tensor) and value.dim() == 1 and fixed_size(value, 0) == 1
+    one = isinstance(value, Tensor) and ((value.dim() == 1 and fixed_size(value, 0) == 1) or _is_one(tensor))
     return mask.dim() == tensor.dim() and tensor.dtype != torch.bool and not tensor._is_view() and not one
+
+
+def _is_one(tensor: Tensor) -> bool:
+    return all(fixed_size(tensor, axis) == 1 for axis in range(tensor.dim()))
 
 
 def _mask_of(tensor: Tensor, index: object) -> tuple[int, Tensor | None, tuple[Any, ...]]:
@@ -156,7 +164,7 @@ def _mask_of(tensor: Tensor, index: object) -> tuple[int, Tensor | None, tuple[A
     """
     items = index if isinstance(index, tuple) else (index,)
     found = [at for at, item in enumerate(items) if isinstance(item, Tensor)]
-    if len(found) != 1 or (mask := items[found[0]]).dtype != torch.bool or mask.dim() == 0:
+    if len(found) != 1 or (mask := items[found[0]]).dtype != torch.bool:
         return 0, None, ()
     front, rest = items[: found[0]], items[found[0] + 1 :]
     if front and front[0] is Ellipsis:
@@ -165,6 +173,37 @@ def _mask_of(tensor: Tensor, index: object) -> tuple[int, Tensor | None, tuple[A
     if not whole or not all(isinstance(item, int | slice) for item in rest):
         return 0, None, ()
     return len(front), mask, rest
+
+
+def _by_sums(x: Tensor) -> tuple[Tensor, ...]:
+    total, one = x.sum(), x.sum().reshape(1)
+    total[total < 0] = (total[total < 0] * 2).squeeze()
+    one[one > 0] = (one[one > 0] * 2).squeeze()
+    moved = x.clone()
+    moved[total > -2] = x.mean()
+    return x[x.sum() > 0] * 2, x.sum()[x.mean() > 0].sum(), total, one, moved
+
+
+def _by_one_bool(function: object, args: tuple[object, ...], kwargs: dict[str, object]) -> bool:
+    return isinstance(args[1], Tensor) and args[1].dtype == torch.bool and not args[1].dim()
+
+
+@op(
+    "__getitem__",
+    name="mask-of-no-axes",
+    why="Could not guard on data-dependent expression Eq(u0, 1): x[x.sum() > 0] asks the mask while it is recorded; "
+    "under trace it stays as in the example",
+    reason="data-dependent|shape",
+    link="https://github.com/pytorch/pytorch/blob/main/torch/csrc/autograd/python_variable_indexing.cpp",
+    beside=("masked-assignment",),
+    calls=_by_one_bool,
+    tries=lambda n: torch.randn(n, 3) + n - 4,
+    sizes=(5, 2),
+    case=_by_sums,
+)
+def mask_of_no_axes(original: Callable[..., Tensor], tensor: Tensor, index: Tensor) -> Tensor:
+    """The same with one axis more: of one element, or of none."""
+    return original(tensor.unsqueeze(0), index.reshape(1))
 
 
 @op(
