@@ -12,7 +12,8 @@ compile them. All by private torch APIs.
   ONNX exporter drops the assert nodes. If these move, no condition is known: ({}, []).
 - `ReferenceAnalysis.int_truediv`: what torch makes the nodes of a condition with. It divides sympy's expressions, and
   asks a node for its truth: "symbolically traced variables cannot be used as inputs to control flow". Nodes divide
-  themselves inside of an export. If it moves, models with a condition on a quotient of sizes are refused.
+  themselves inside of an export. If it moves, models with a condition on a quotient of sizes are refused. The same of
+  `PythonReferenceAnalysis.round_to_int` and a condition on a rounded one: nodes have no `__round__`.
 - `_fast_expand`: torch expands every part of an expression again at each question about it, which takes minutes for
   nested windows. Inside of an export it does so once. If it moves, such models take as long as in torch. So they do if
   torch's FloorDiv no longer calls `sympy.simplify` for a quotient by a common factor.
@@ -68,7 +69,17 @@ def _dividing(original: Any) -> Any:
     return staticmethod(int_truediv)
 
 
+def _rounding(original: Any) -> Any:
+    def round_to_int(a: Any, dtype: object) -> Any:
+        # A node of a graph has no `__round__`: the graph calls Python's `round`.
+        proxy = isinstance(a, torch.fx.Proxy)
+        return a.tracer.create_proxy("call_function", round, (a,), {}) if proxy else original.__func__(a, dtype)
+
+    return staticmethod(round_to_int)
+
+
 _QUOTIENTS = Replaced("torch.utils._sympy.reference.ReferenceAnalysis.int_truediv", _dividing)
+_ROUNDED = Replaced("torch.utils._sympy.reference.PythonReferenceAnalysis.round_to_int", _rounding)
 
 
 def _once(original: Any) -> Any:
@@ -110,7 +121,7 @@ _SIMPLIFIED = Replaced("torch.utils._sympy.functions.sympy.simplify", _divided)
 def conditions_solved() -> Iterator[None]:
     """A context in which torch.export may assume a condition on a quotient of sizes, expands each one once, and divides
     without a search for the shortest form."""
-    with _QUOTIENTS.held(), _EXPANDED.held(), _SIMPLIFIED.held():
+    with _QUOTIENTS.held(), _ROUNDED.held(), _EXPANDED.held(), _SIMPLIFIED.held():
         yield
 
 

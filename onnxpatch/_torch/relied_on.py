@@ -145,6 +145,7 @@ RELIED_ON = (
     _Api(f"{_SHAPES}.ShapeEnv().guards", "guards", _GUARDS),
     _Api(f"{_SHAPES}.ShapeEnv().deferred_runtime_asserts", "guards", _NO_CONDITIONS),
     _Api(f"{_SYMPY}.reference.ReferenceAnalysis.int_truediv", "guards", _GUARDS),
+    _Api(f"{_SYMPY}.reference.PythonReferenceAnalysis.round_to_int", "guards", _GUARDS),
     _Api(f"{_SHAPES}._fast_expand", "guards", "long expressions of sizes take as long as in torch"),
     _Api(f"{_SYMPY}.functions", "guards", _NO_CONDITIONS),
     _Api(

@@ -156,13 +156,17 @@ MAKERS: dict[str, Callable[[Oracle, Decisions], Iterator[Probe]]] = {
 def size_probes(oracle: Oracle) -> Iterator[Probe]:
     """Probes at other sizes, the most informative first. Each is run when it is requested.
 
-    First all dimensions larger, all as small as possible, all a little smaller, all 2; then each alone and far larger.
+    First all dimensions larger, all as small as possible, all a little smaller, all 2, all far larger or half; then
+    each alone and far larger.
     """
     found = [_Sizes(oracle, dim) for dim in oracle.dims]
     free = [one for one in found if one.up or not one.stuck]
     stuck = [one.dim for one in found if not one.up and one.stuck]
     yield from itertools.chain(_joint(oracle, free, "up"), _joint(oracle, free, "one"), _coupled(oracle, stuck))
     yield from itertools.chain(_joint(oracle, free, "below"), _joint(oracle, free, "two"))
+    # The shorter side of an image, say, has another value only where both change.
+    together = free if len(free) > 1 else []
+    yield from list(_joint(oracle, together, "large")) or _joint(oracle, together, "half")
     yield from filter(None, (one.large for one in free))
     # Of a single dimension, "alone" is what "all together" was.
     alone = [one for one in free if len(free) > 1]
@@ -213,6 +217,11 @@ class _Sizes:
     def large(self) -> Probe | None:
         n = self.dim.size
         return self._at(3 * n + self.step if self.step == 1 else n + 2 * self.step)
+
+    @functools.cached_property
+    def half(self) -> Probe | None:
+        n = self.dim.size
+        return self._at(n - n // 2 // self.step * self.step)
 
     def others(self) -> Iterator[Probe]:
         """The sizes that the model mentions, sizes beyond each of its constants, multiples of the example."""

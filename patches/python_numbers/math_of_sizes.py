@@ -160,6 +160,33 @@ def symbolic_round(original: Callable[..., Tensor], value: object, *digits: obje
     return torch.round(value).to(torch.int64) if value.is_floating_point() else value
 
 
+def _filled_up(x: Tensor) -> Tensor:
+    missing = math.fmod(8 - math.fmod(x.shape[1], 8), 8)
+    return functional.pad(x, (0, int(missing))) * math.fmod(2 - x.shape[1], 5)
+
+
+@_row(
+    "math.fmod",
+    "numpy.fmod",
+    name="symbolic-remainder",
+    reason="no attribute 'fmod'|static shape|shape",
+    tries=lambda n: torch.ones(2, n),
+    sizes=(13, 16, 3, 21),
+    case=_filled_up,
+    unchanged=lambda x: x * math.fmod(7, 4),
+    beside=("symbolic-int",),
+)
+def symbolic_remainder(original: Callable[..., object], number: Any, divisor: Any) -> object:
+    """Keeps `math.fmod` of whole numbers of sizes symbolic: the remainder has the sign of the number."""
+    if not symbolic(number) or not isinstance(divisor, int):
+        return NotImplemented
+    if isinstance(number, Tensor):
+        return torch.fmod(number, divisor)
+    if not isinstance(number, torch.SymInt):
+        return NotImplemented
+    return torch.sym_max(number, 0) % abs(divisor) - torch.sym_max(-number, 0) % abs(divisor)
+
+
 def _larger(x: Tensor) -> Tensor:
     share = max(x.shape[1] * 40.0 // 256, 1)  # under trace the quotient is computed by a dozen operators
     return x.new_ones(max(x.shape[1], x.shape[2])) * min(x.shape[1], x.shape[2], 7) * share

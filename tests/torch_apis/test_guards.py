@@ -84,6 +84,21 @@ def test_a_condition_on_a_quotient_is_no_error_of_torch():
     assert "assumed 1.0 < width/20" in str(raised.value)
 
 
+class Pooled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        factor = max(1, round(min(x.shape[-2:]) / 16))
+        return F.avg_pool2d(x, kernel_size=factor) if factor > 1 else x * 2
+
+
+def test_a_condition_on_a_rounded_size_is_no_error_of_torch_and_both_sides_together_show_it() -> None:
+    """The factor stays 4 at every size but two that are both larger, or both smaller."""
+    with pytest.raises(onnxpatch.VerificationError, match="h=193, w=217"):
+        onnxpatch.export(
+            Pooled(), (torch.randn(1, 1, 64, 72),), exporter="dynamo", dynamic_shapes=({2: "h", 3: "w"},),
+            branches=True, attempts="asked",
+        )  # fmt: skip
+
+
 def test_an_expression_is_expanded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = sympy.symbols("a b", integer=True)
     asked, expand = [], symbolic_shapes._expandsums
