@@ -69,9 +69,9 @@ class Patched:
         check_depth(self.model)
         try:
             claim(self.model, self._log)
+            held = contextlib.ExitStack()
+            self._log.call(held.close)
             if alone:
-                held = contextlib.ExitStack()
-                self._log.call(held.close)
                 held.enter_context(public_export_alone())
             # The log is undone backwards: modes are set once every module has its own class again.
             self._log.call(functools.partial(restore_training, self.model, self.plan.modes))
@@ -83,6 +83,8 @@ class Patched:
             if self.plan.settings.branches:
                 from onnxpatch import control_flow  # loaded only when asked for
 
+                if alone:
+                    held.enter_context(control_flow.unused_removed())
                 control_flow.install(self.model, self.plan.settings, self._specialise, self.example)
             self._open_scope()
             return self  # inside the try, so that an interrupt at this line is undone too

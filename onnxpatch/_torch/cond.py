@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from onnxpatch._torch.function_modes import trace_suspended, tracing_parts
+from onnxpatch._torch.one_export import Replaced
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # `FakeWorld` names symbols after a number: the place of the input, or for sizes that could not be computed from those
@@ -214,7 +215,7 @@ def conclusions(condition: torch.SymBool) -> Callable[[], None]:
     def forget() -> None:
         del env.guards[guards:]
         for name, value in kept.items():
-            setattr(env, name, value)
+            setattr(env, name, value.copy())  # it may be called again
         for counter in ("_version_counter", "_replacements_version_counter"):
             setattr(env, counter, getattr(env, counter, 0) + 1)
         env._resimplify_floor_div_axioms = True
@@ -299,3 +300,33 @@ def _ordered(expression: Any, numbers: list[Any], sizes: Any) -> bool | None:
     left, right = (bool(side.free_symbols & set(numbers)) for side in expression.args)
     mixed = left == right or not all(side.free_symbols for side in expression.args)
     return None if mixed else bool(order(0, 1) if left else order(1, 0))
+
+
+def _removing(original: Callable[..., bool]) -> Callable[..., bool]:
+    def without_unused(graph: Any) -> bool:
+        while unused := [node for node in graph.nodes() if _is_unused(node)] if _UNUSED.here() else []:
+            for node in unused:
+                node.destroy()
+            torch._C._jit_pass_dce(graph)
+        return original(graph)
+
+    return without_unused
+
+
+def _is_unused(node: Any) -> bool:
+    recorded = node.kind() == "prim::PythonOp" and node.pyname() == "_Recorded"
+    return recorded and not any(value.uses() for value in node.outputs())
+
+
+_UNUSED = Replaced("torch._C._jit_pass_cse", _removing)
+
+
+def unused_removed() -> contextlib.AbstractContextManager[None]:
+    """A context in which the TorchScript exporter, called in this thread, removes recorded nodes that nothing uses.
+
+    Both sides of a branch run in the trace, and are repeated inside of an If. What is left outside is removed by torch,
+    but not what the kit recorded as one node (`formulas.nodes`), nor what that reads: the next step,
+    `torch._C._jit_pass_cse`, would take it in place of the If's own, so that one side ran for every input. With
+    `torch._C._jit_pass_dce` it is removed before. If one of them moves, some such models are refused.
+    """
+    return _UNUSED.held()

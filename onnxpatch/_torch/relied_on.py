@@ -48,6 +48,7 @@ _LEFT = "after exports in several threads outside of onnxpatch, builtins.min and
 _COMPILED = "models that call a function made by torch.compile are refused under trace"
 _COUNTED = "a backward recorded before an export is refused where the forward writes into a buffer"
 _FORKED_EXPORT = "a process that was forked while another thread exported cannot export"
+_BOTH_SIDES = "a costly side of a branch may run for every input under trace"
 _HERE = Path(__file__).parent
 
 
@@ -135,6 +136,8 @@ RELIED_ON = (
     _Api("torch.onnx._internal.torchscript_exporter._globals.GLOBALS", "one_export", _FORKED_EXPORT),
     _Api("torch._C._jit_onnx_log", "one_export", "the TorchScript exporter prints graphs where it fails"),
     _Api("torch._C._jit_pass_onnx_deduplicate_initializers", "script_tracing", _WEIGHTS),
+    _Api("torch._C._jit_pass_cse", "cond", _BOTH_SIDES),
+    _Api("torch._C._jit_pass_dce", "cond", _BOTH_SIDES),
     _Api("torch._C.ScriptModule.code", "__init__", "compiled models keep what a comparison leaves in their state"),
     _Api("torch.autograd.grad_mode.inference_mode.__enter__", "exporters", "parts in inference mode are refused"),
     _Api("torch.compiler._is_exporting_flag", "exporters", "models with scripted parts are refused"),

@@ -23,6 +23,7 @@ from collections.abc import Callable
 import torch
 
 from onnxpatch._torch import exporting
+from onnxpatch._torch.cond import unused_removed
 from onnxpatch.control_flow.answers import prepared
 from onnxpatch.control_flow.capture import BranchForm, Capture, current_capture
 from onnxpatch.control_flow.forked_forward import Call, run_declared, run_module, run_root
@@ -120,4 +121,4 @@ def _mixin(cls: type, run: RunRoot | None = None, report: BranchReport | None = 
     return Forked
 
 
-__all__ = ["BranchReport", "install", "report_of"]
+__all__ = ["BranchReport", "install", "report_of", "unused_removed"]

@@ -91,6 +91,7 @@ class PathExplorer:
                     return self.root
                 self._reset()
             self.attributes.restore()
+            self.capture.sizes.forget(self.module)
 
     def _same_after_another_round(self) -> bool:
         """Whether a forward with loops does the same when its loops run one round more; False asks for that run."""

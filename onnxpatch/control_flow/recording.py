@@ -270,6 +270,10 @@ class _ExampleFallback:
             return False
         return shadow.is_condition(predicate) or (shadow.get(predicate) is None and traced_from_sizes(predicate))
 
+    def forget(self, module: torch.nn.Module) -> None:
+        """Make torch forget what it concluded on one path: what a convolution needs of its input, say."""
+        self._asked.get(id(module), _nothing)()
+
     def settle(self, module: torch.nn.Module, error: Exception) -> bool:
         """Answer a module's conditions from now on, because of an error; False where that would change nothing."""
         report = self._capture.report

@@ -360,3 +360,21 @@ class asks_again(nn.Module):
         parts = [x[:, place] + place if total > 0 else x[:, place] - place for place in range(4)]
         parts += [part * 2 if total > 9 else -part for part in parts]
         return torch.stack(parts, 1)
+
+
+@right(
+    up(2, 1, 12, 14), up(2, 1, 4, 14), up(3, 1, 14, 3), up(1, 1, 2, 2), up(1, 1, 5, 5),
+    dynamic=({0: "batch", 2: "rows", 3: "columns"},),
+)  # fmt: skip
+class smoothed_where_the_window_fits(nn.Module):
+    """The convolution of one side fails at the sizes of the other: it may run in its branch alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.window = torch.ones(1, 1, 5, 1) / 5
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for axis, size in enumerate(x.shape[2:]):
+            if size >= 5:
+                x = nn.functional.conv2d(x, self.window.transpose(2, 3) if axis else self.window)
+        return x.mean(-1)
