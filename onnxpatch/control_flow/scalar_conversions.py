@@ -38,7 +38,7 @@ from onnxpatch.control_flow.indexing import indexed
 from onnxpatch.control_flow.loops.rows import Rows, unbound
 from onnxpatch.control_flow.pytrees import has_graph_number, stacked_numbers
 from onnxpatch.decisions.ask import here
-from onnxpatch.decisions.functions_run import in_error_text, iterated, subscripting, unpacking
+from onnxpatch.decisions.functions_run import in_message_text, iterated, subscripting, unpacking
 from onnxpatch.messages.user_code import asking_frame, package_of
 
 Function: TypeAlias = Callable[..., object]
@@ -81,8 +81,8 @@ def _item(capture: Capture, function: Function, tensor: torch.Tensor) -> object:
 
 
 def _index(capture: Capture, function: Function, tensor: torch.Tensor) -> int:
-    if in_error_text():
-        # `f"wrong shape {x.shape}"` asks for each size. The path ends there, whatever the text.
+    if in_message_text():
+        # `f"wrong shape {x.shape}"` asks for each size, whatever becomes of the text.
         with capture.pause(), tracing_paused():
             return int(tensor)
     # Only a subscript can be forked, one path for each entry; `range(t)` or a size needs the number itself.

@@ -1,6 +1,6 @@
 """`Function`: a function of the model that has run, with its conditional jumps, its callers and what it was given.
 
-And what it is doing at the instruction that it runs: its columns, a subscript, the text of an error.
+And what it is doing at the instruction that it runs: its columns, a subscript, the text of a message.
 `if x.any() and y.any():` decides twice in one line. From Python 3.11 on, the byte code has the columns of each
 instruction. An instruction's name tells a subscript from a call.
 """
@@ -22,6 +22,7 @@ from onnxpatch.messages.user_code import code_within, is_user_frame, user_frame
 Kind = Literal["plain", "tensor", "container", "module", "other"]
 Caller = tuple[int, int]  # the number of the calling function, or OUTSIDE; the offset of the call
 _SHORT = 160  # bytes of code, which are some thirty instructions
+_FORMATS = ("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC")  # up to Python 3.12; from 3.13
 OUTSIDE = -1  # the number of whoever called the model itself
 
 
@@ -169,9 +170,9 @@ def unpacking() -> bool:
     return _runs("UNPACK_SEQUENCE")
 
 
-def _runs(name: str) -> bool:
+def _runs(*names: str) -> bool:
     frame = user_frame(sys._getframe(2))
-    return frame is not None and dis.opname[frame.f_code.co_code[instruction(frame)]] == name
+    return frame is not None and dis.opname[frame.f_code.co_code[instruction(frame)]] in names
 
 
 def iterated(frame: FrameType | None = None) -> bool:
@@ -181,12 +182,14 @@ def iterated(frame: FrameType | None = None) -> bool:
     return next((name for name in names if name not in ("CACHE", "CALL")), "") == "GET_ITER"
 
 
-def in_error_text() -> bool:
-    """Whether the user's code is making the text of an error: in a `raise`, or behind the comma of an `assert`."""
+def in_message_text() -> bool:
+    """Whether the user's code is making a text that nothing reads: of an error, in a `raise` or behind the comma of an
+    `assert`, or an f-string in a statement that drops its value, such as a warning."""
     # An expression has none of these; what ends it says whether it was raised.
     following = _following(user_frame(sys._getframe(1)))
     ends = (name for name in following if name.startswith(("RAISE", "STORE", "RETURN", "POP", "JUMP", "FOR_ITER")))
-    return next(ends, "").startswith("RAISE")
+    end = next(ends, "")
+    return end.startswith("RAISE") or (end == "POP_TOP" and _runs(*_FORMATS))
 
 
 def _following(frame: FrameType | None) -> list[str]:

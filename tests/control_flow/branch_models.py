@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -377,4 +379,6 @@ class smoothed_where_the_window_fits(nn.Module):
         for axis, size in enumerate(x.shape[2:]):
             if size >= 5:
                 x = nn.functional.conv2d(x, self.window.transpose(2, 3) if axis else self.window)
+            else:
+                logging.getLogger(__name__).debug(f"too small at axis {axis}: {x.shape}")
         return x.mean(-1)
