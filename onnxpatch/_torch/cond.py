@@ -163,14 +163,13 @@ def equates(condition: torch.SymBool, answer: bool) -> bool:
 def implied(condition: torch.SymBool, known: list[tuple[torch.SymBool, bool]]) -> bool | None:
     """The answer to a condition on sizes that follows from answers to others; None where none is seen to.
 
-    It follows from the same condition, a size's value (`n == 1`, so not `n > 4`) or a remainder (`n % 2 == 0`, so not
-    `(n + 1) % 2 == 0`).
+    It follows from the same condition, also of an equal size (`x.shape == y.shape`), a size's value (`n == 1`, so not
+    `n > 4`) or a remainder (`n % 2 == 0`, so not `(n + 1) % 2 == 0`).
     """
     import sympy
 
     facts = [one.node.expr if answer else sympy.Not(one.node.expr) for one, answer in known]
-    sides = [pair for fact in facts if isinstance(fact, sympy.Eq) for pair in (fact.args, fact.args[::-1])]
-    values = {size: value for size, value in sides if size.is_Symbol and value.is_Integer}
+    values = dict(pair for fact in facts if isinstance(fact, sympy.Eq) for pair in _known_sizes(*fact.args))
     asked, *facts = (one.xreplace(values) for one in (condition.node.expr, *facts))
     asked = asked.xreplace({sympy.Not(fact): sympy.false for fact in facts} | dict.fromkeys(facts, sympy.true))
     answers = {
@@ -179,6 +178,13 @@ def implied(condition: torch.SymBool, known: list[tuple[torch.SymBool, bool]]) -
         if all(fact.xreplace(numbers) != sympy.false for fact in facts)
     }
     return bool(answers.pop()) if len(answers) == 1 and answers <= {sympy.true, sympy.false} else None
+
+
+def _known_sizes(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
+    """(a size, what it is): a number, or an equal size whose name comes sooner."""
+    for size, value in ((left, right), (right, left)):
+        if size.is_Symbol and (value.is_Integer or (value.is_Symbol and str(value) < str(size))):
+            yield size, value
 
 
 def _remainders(asked: Any, facts: list[Any]) -> Iterator[dict[Any, Any]]:

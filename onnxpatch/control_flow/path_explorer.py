@@ -172,17 +172,23 @@ class PathExplorer:
         answer = self._answer(predicate, site, condition)
         self.asked.append((maker, answer))
         self.path.decided_at.append(len(self.recorder.calls))
-        # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.
         # A number from data has no value at the example.
         of_data = condition is not None and hint_of(condition) is None
-        if condition is not None and not of_data:
-            self.facts.append((condition, answer))
-            if equates(condition, answer):
-                self._equal_sizes.assume(condition, answer, site)
+        if not of_data:
+            self._learn(condition, self.capture.sizes.written(predicate), answer, site)
         self._end.on_sizes = on_sizes and not of_data
         # The node may be there: other paths have come this way.
         self._end = self._end.children.setdefault(answer, PathNode())
         return answer
+
+    def _learn(self, condition: torch.SymBool | None, traced: torch.SymBool | None, answer: bool, site: Site) -> None:
+        """Note what an answer says about sizes. traced: the condition, where a trace has a tensor in its place."""
+        known = traced if condition is None else condition
+        if known is not None:
+            self.facts.append((known, answer))
+        # On the side of `h == w`, torch.export must not record the equality as a guard of the whole graph.
+        if condition is not None and equates(condition, answer):
+            self._equal_sizes.assume(condition, answer, site)
 
     def _known(self, maker: TorchCall | None, site: Site) -> bool | None:
         """The answer in the running loop, or to the same call before it on this path."""

@@ -254,14 +254,20 @@ class _ExampleFallback:
         if module not in self._settled:
             if module not in self._asked:
                 self._asked[module] = _nothing if isinstance(condition, torch.Tensor) else conclusions(condition)
-            if isinstance(condition, torch.Tensor):
-                return None
-            return implied(condition, [fact for explorer in self._capture.explorers for fact in explorer.facts])
+            written = self.written(condition)
+            facts = [fact for explorer in self._capture.explorers for fact in explorer.facts]
+            return None if written is None else implied(written, facts)
         if isinstance(condition, torch.Tensor):
             with unseen():
                 return bool(condition)
         # torch's own, which answers at the example's size and adds a guard.
         return bool(inspect.unwrap(torch.SymBool.__bool__)(condition))
+
+    def written(self, condition: torch.Tensor | torch.SymBool) -> torch.SymBool | None:
+        """A condition as an expression of sizes; None for one on data."""
+        shadow = self._capture.shadow
+        known = shadow.get(condition) if shadow is not None and isinstance(condition, torch.Tensor) else condition
+        return known if isinstance(known, torch.SymBool) else None
 
     def on_sizes(self, predicate: torch.Tensor) -> bool:
         """Whether a predicate was computed from sizes alone, under trace, where it is a tensor like any other."""
