@@ -220,8 +220,12 @@ def conclusions(condition: torch.SymBool) -> Callable[[], None]:
 
     def forget() -> None:
         del env.guards[guards:]
+        known = kept["var_to_range"].keys()
         for name, value in kept.items():
-            setattr(env, name, value.copy())  # it may be called again
+            again = value.copy()  # this may be called again
+            if name in ("var_to_range", "replacements"):  # a number read from data since then keeps its own
+                again.update((symbol, one) for symbol, one in getattr(env, name).items() if symbol not in known)
+            setattr(env, name, again)
         for counter in ("_version_counter", "_replacements_version_counter"):
             setattr(env, counter, getattr(env, counter, 0) + 1)
         env._resimplify_floor_div_axioms = True

@@ -402,3 +402,15 @@ class equal_sizes_have_one_side(nn.Module):
 
     def smooth(self, x: torch.Tensor) -> torch.Tensor:
         return nn.functional.conv1d(x, self.window) if x.shape[2] >= 5 else x
+
+
+@right(up(6), down(6), up(1), up(9) - 0.7, dynamic=({0: "n"},))
+class chosen_numbers_on_one_side(nn.Module):
+    """A side has a size from data, which the next path must not lose; sizes are asked, too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2 if len(x) > 1 else x
+        if x.sum() > 0:
+            y = y.clone()
+            y[x > 0.1] = x[x > 0.1] * 3
+        return y + 1 if len(x) > 7 else y
