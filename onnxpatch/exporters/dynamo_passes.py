@@ -111,13 +111,14 @@ def _scalar(
     return op.Identity(s) if to is None else op.Cast(s, to=to)
 
 
-def _squeeze(x: Any, *axes: Any) -> object:
+def _squeeze(x: Any, dim: int | Sequence[int]) -> object:
     """torch.squeeze. In the program a dynamic size is not 1; the exporter writes a Squeeze of it all the same."""
-    # torch 2.x gives no axis, one, or a list.
-    asked = range(len(x.shape)) if not axes else axes[0] if isinstance(axes[0], list | tuple) else [axes[0]]
-    fixed = [axis % len(x.shape) for axis in asked if x.shape and x.shape[axis] == 1]
-    axes_: Any = op.Constant(value_ints=fixed)
-    return op.Squeeze(x, axes_) if fixed else op.Identity(x)
+    asked = [dim] if isinstance(dim, int) else dim
+    fixed = [axis for axis in asked if x.shape and x.shape[axis] == 1]
+    if not fixed:
+        return op.Identity(x)
+    axes: Any = op.Constant(value_ints=fixed)
+    return op.Squeeze(x, axes)
 
 
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
