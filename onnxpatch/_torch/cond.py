@@ -328,15 +328,39 @@ def _is_unused(node: Any) -> bool:
     return recorded and not any(value.uses() for value in node.outputs())
 
 
+def _removing_loops(original: Callable[..., None]) -> Callable[..., None]:
+    def without_unused_loops(graph: Any) -> None:
+        original(graph)
+        while unused := list(_unused_loops(graph)) if _UNUSED_LOOPS.here() else []:
+            for node in unused:
+                node.destroy()
+            original(graph)
+
+    return without_unused_loops
+
+
+def _unused_loops(block: Any) -> Iterator[Any]:
+    for node in block.nodes():
+        if node.kind() == "onnx::Loop" and not any(value.uses() for value in node.outputs()):
+            yield node
+        else:
+            for inner in node.blocks():
+                yield from _unused_loops(inner)
+
+
 _UNUSED = Replaced("torch._C._jit_pass_cse", _removing)
+_UNUSED_LOOPS = Replaced("torch._C._jit_pass_dce_allow_deleting_nodes_with_side_effects", _removing_loops)
 
 
-def unused_removed() -> contextlib.AbstractContextManager[None]:
-    """A context in which the TorchScript exporter, called in this thread, removes recorded nodes that nothing uses.
+@contextlib.contextmanager
+def unused_removed() -> Iterator[None]:
+    """A context in which the TorchScript exporter, called in this thread, removes what nothing uses.
 
-    Both sides of a branch run in the trace, and are repeated inside of an If. What is left outside is removed by torch,
-    but not what the kit recorded as one node (`formulas.nodes`), nor what that reads: the next step,
-    `torch._C._jit_pass_cse`, would take it in place of the If's own, so that one side ran for every input. With
-    `torch._C._jit_pass_dce` it is removed before. If one of them moves, some such models are refused.
+    Both sides of a branch run in the trace, and are repeated inside of an If; a loop that is found in plain Python is
+    written more than once. What is left over is removed by torch, but not a Loop, which might have no end, nor what the
+    kit recorded as one node (`formulas.nodes`): the next step, `torch._C._jit_pass_cse`, would take it in place of the
+    If's own, so that one side ran for every input. With `torch._C._jit_pass_dce` it is removed before. If one of them
+    moves, some such models are refused, and files keep loops that they do not need.
     """
-    return _UNUSED.held()
+    with _UNUSED.held(), _UNUSED_LOOPS.held():
+        yield

@@ -138,6 +138,7 @@ RELIED_ON = (
     _Api("torch._C._jit_pass_onnx_deduplicate_initializers", "script_tracing", _WEIGHTS),
     _Api("torch._C._jit_pass_cse", "cond", _BOTH_SIDES),
     _Api("torch._C._jit_pass_dce", "cond", _BOTH_SIDES),
+    _Api("torch._C._jit_pass_dce_allow_deleting_nodes_with_side_effects", "cond", "unused loops stay in files"),
     _Api("torch._C.ScriptModule.code", "__init__", "compiled models keep what a comparison leaves in their state"),
     _Api("torch.autograd.grad_mode.inference_mode.__enter__", "exporters", "parts in inference mode are refused"),
     _Api("torch.compiler._is_exporting_flag", "exporters", "models with scripted parts are refused"),

@@ -29,7 +29,7 @@ from onnxpatch.control_flow.indexing import takes, writable_args, written
 from onnxpatch.control_flow.loops.rows import FilledList
 from onnxpatch.control_flow.path_explorer import PathExplorer
 from onnxpatch.control_flow.python_calls import BUILTINS, SPLITS
-from onnxpatch.control_flow.pytrees import JOINS, StackedRounds, Unbound, tensors
+from onnxpatch.control_flow.pytrees import JOINS, StackedRounds, Unbound, same_nest, tensors
 from onnxpatch.control_flow.recording import running
 from onnxpatch.control_flow.scalar_conversions import CONDITIONS, NUMBERS
 from onnxpatch.control_flow.tape import is_mutation
@@ -102,7 +102,7 @@ def updated(capture: Capture, explorer: PathExplorer, function: Function, args: 
         return capture.execute(function, args, kwargs)  # compared with the other rounds, and refused there
     assert isinstance(whole, torch.Tensor)
     before = tensors_now.written_back
-    if function is _WRITE and before and all(a is b for a, b in zip(args, before, strict=True)):
+    if function is _WRITE and before and same_nest(args, before):
         return None  # Python writes the row of `out[i] += 1` back itself
     if shown is None:
         new = _replace(capture, explorer, function, whole, args[1:], kwargs)

@@ -16,10 +16,12 @@ Whole numbers, also those of the graph, name a row; what is left is
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from onnxpatch._torch.cond import constant_answer
 from onnxpatch.control_flow.capture import Capture, as_number, current_capture, decide_entry, static_value
 from onnxpatch.formulas.symbolic import as_tensor
 
@@ -34,7 +36,12 @@ def indexed(
     """`tensor[index]`, or `tensor[index] = value`, without taking numbers out of tensors."""
     if capture.exporter == "dynamo":
         if not value:
+            place = tensor, index
             tensor, index = _with_windows_taken(capture, tensor, index)
+            if tensor is not place[0]:
+                window = indexed(capture, function, tensor, index)
+                capture.rows_taken[id(window)] = place
+                return window
         index = (
             tuple(_with_number_ends(capture, i) for i in index)
             if isinstance(index, tuple)
@@ -114,7 +121,9 @@ def _with_windows_taken(capture: Capture, tensor: torch.Tensor, index: object) -
         if first is None or last is None or first[0] is not last[0] or first[1] != last[1] or first[2] >= last[2]:
             continue
         index_of_loop, factor, start = first
-        if factor * capture.counters[id(index_of_loop)] + start < 0 or not _counts_by_one(capture, index_of_loop):
+        if factor * capture.counters[id(index_of_loop)] + start < 0:
+            continue
+        if not _all_whole(capture, index_of_loop, factor, last[2], tensor.shape[axis]):
             continue
         places = capture.execute(torch.arange, (start, last[2]))
         shift = capture.execute(_T.mul, (index_of_loop, factor)) if factor != 1 else index_of_loop
@@ -123,13 +132,16 @@ def _with_windows_taken(capture: Capture, tensor: torch.Tensor, index: object) -
     return tensor, tuple(parts) if isinstance(index, tuple) else parts[0]
 
 
-def _counts_by_one(capture: Capture, index: torch.Tensor) -> bool:
-    """False for the index of `range(0, n, 4)`, by which the last of the ranges may be shorter."""
+def _all_whole(capture: Capture, index: torch.Tensor, factor: int, last: int, size: int | torch.SymInt) -> bool:
+    """Whether no window `: index * factor + last` is cut off at `size`. Of a range that counts by 1 it is assumed."""
     taken = capture.explorers[-1].recorder.maker(index)
     numbers = taken.args[0] if taken is not None and taken.function is torch.select else None
     made = capture.explorers[-1].recorder.maker(numbers) if isinstance(numbers, torch.Tensor) else None
-    step = made.args[2] if made is not None and made.function is torch.arange and len(made.args) > 2 else 1
-    return step in (1, -1)
+    if made is None or made.function is not torch.arange or len(made.args) < 3 or made.args[2] in (1, -1):
+        return True
+    _, end, step = cast("tuple[Any, ...]", made.args)
+    inside = (end - 1) * factor + last <= size
+    return step > 0 and (inside if isinstance(inside, bool) else constant_answer(inside) is True)
 
 
 def _counted(capture: Capture, end: object) -> tuple[torch.Tensor, int, int] | None:
@@ -189,7 +201,7 @@ def takes(target: torch.Tensor, index: object, value: object) -> bool:
         # Places first, and nothing bounded beside them. Flags take one value.
         alone = len(lists) == 1 and not ranges and rest[0] is lists[0]
         return alone and (_is_single(value) if _is_flags(lists[0]) else lists[0].dim() == 1)
-    return len(ranges) <= 1 or _is_single(value)
+    return True
 
 
 def written(target: torch.Tensor, index: object, value: object) -> torch.Tensor:

@@ -6,7 +6,7 @@
         y = -x
     return y
 
-And the loops on data that one path runs through, of which at most one is open at a time:
+And the loops on data that one path runs through, also inside each other:
 
     for row in x: ...        `open`, some rounds, `close`       (`rows.py` runs the rounds)
     while x.sum() > 1: ...   `another_round`, once for each time that the condition is asked
@@ -17,7 +17,7 @@ tensors stand for the results of all rounds, in later calls (`in_call`) and in w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
@@ -115,31 +115,32 @@ class Path:
 
     @property
     def running(self) -> Loop | None:
-        """The loop whose rounds are running now, or None."""
-        return self.loops[-1] if self.loops and not self.loops[-1].done else None
+        """The innermost loop whose rounds are running now, or None."""
+        return next((loop for loop in reversed(self.loops) if not loop.done), None)
 
     def open(self, loop: Loop) -> None:
         """Register a loop whose first round is about to run."""
-        # One recorder notes the calls of a path: those of the inner rounds would be part of the outer ones.
-        if self.running is not None:
-            raise loop.refusal("it runs inside another such loop, or interleaved with one")
         self.loops.append(loop)
+
+    def end_round(self, loop: Loop) -> None:
+        """Finish recording a round."""
+        if self.running is not loop:
+            raise loop.refusal("it runs interleaved with another such loop")
+        loop.end()
 
     def close(self, loop: Loop) -> None:
         """Compare the rounds of a loop whose last round is over."""
-        if self.loops[-1] is not loop:
-            raise loop.refusal("it runs interleaved with another such loop")
         loop.finish()
+        if self.running is not None:
+            self.updated.end(self.running.hold_inner(loop))
 
     def another_round(self, predicate: torch.Tensor, site: Site) -> bool:
         """Answer the condition of a `while` on data: True for as many rounds as are compared."""
         loop = self.running
-        if loop is None:
+        if loop is None or loop.rows is not None or loop.site != site:
             loop = Loop(self.capture, None)
             self.open(loop)
-        if loop.rows is not None or loop.site != site:
-            raise loop.refusal(f"line {site.line} branches inside it")
-        loop.end()
+        self.end_round(loop)
         loop.predicates.append(predicate)
         # Asked before every round and once after the last, when the answer False ends Python's loop.
         if len(loop.predicates) <= self.rounds:
@@ -153,10 +154,11 @@ class Path:
 
         Another branch inside a loop is refused: rounds that took different paths would not be one body.
         """
-        answer = None if self.running is None else self.running.in_round(asked)
-        if self.running is not None and answer is None:
-            raise self.running.refusal(f"line {site.line} branches inside it")
-        return answer
+        running = [loop for loop in self.loops if not loop.done]
+        answers = [answer for loop in running if (answer := loop.in_round(asked)) is not None]
+        if running and not answers:
+            raise running[-1].refusal(f"line {site.line} branches inside it")
+        return answers[0] if answers else None
 
     def refuse_error(self, error: Exception) -> None:
         """Raise the refusal of a loop that is left by an error which the model did not raise on purpose."""
@@ -203,6 +205,10 @@ class _UpdatedTensors:
         self._newest[id(target)] = new
         self._overtaken.update(sharing)
         self._alive.append(target)
+
+    def end(self, states: Mapping[int, torch.Tensor]) -> None:
+        """A loop inside another one has ended. states: its final state, by id of what its last round made."""
+        self._newest = {name: states.get(id(newest), newest) for name, newest in self._newest.items()}
 
     def newest(self, leaf: LeafT) -> LeafT:
         """What stands for a value now; the value itself where nothing does."""

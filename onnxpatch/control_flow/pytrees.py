@@ -126,6 +126,12 @@ def plain_values(value: object) -> object:
     return value if isinstance(value, bool | int | float | str | None) else type(value).__name__
 
 
+def same_nest(one: object, other: object) -> bool:
+    """Whether two nests have the same leaves, and plain values that are equal."""
+    pairs = zip(leaves(one), leaves(other), strict=False)
+    return plain_values(one) == plain_values(other) and all(a is b for a, b in pairs)
+
+
 def map_leaves(value: NestT, change: Callable[[Leaf], object]) -> NestT:
     """A copy of a nest with `change` applied to every leaf; containers keep their types."""
     return cast(NestT, _rebuilt(value, change))
@@ -202,15 +208,21 @@ class StackedRounds(list[object]):
         self.before, self.rounds, self.after = before, rounds, after
 
 
-def joined_rounds(function: Callable[..., object], parts: StackedRounds, dim: int = 0) -> torch.Tensor:
-    """`torch.stack` or `torch.cat` of a list with a loop's rounds in it."""
-    dims = parts.rounds.dim() - 1
+def joined_rounds(
+    function: Callable[..., object],
+    before: list[torch.Tensor],
+    rounds: torch.Tensor,
+    after: list[torch.Tensor],
+    dim: int = 0,
+) -> torch.Tensor:
+    """`torch.stack` or `torch.cat` of a list with a loop's rounds in it: the parts of a `StackedRounds`."""
+    dims = rounds.dim() - 1
     if function is torch.stack:
         at = dim % (dims + 1)
-        middle = parts.rounds.movedim(0, at)
-        sides = [[part.unsqueeze(at) for part in side] for side in (parts.before, parts.after)]
+        middle = rounds.movedim(0, at)
+        sides = [[part.unsqueeze(at) for part in side] for side in (before, after)]
     else:
         at = dim % dims
-        middle = parts.rounds.movedim(0, at).flatten(at, at + 1)
-        sides = [parts.before, parts.after]
+        middle = rounds.movedim(0, at).flatten(at, at + 1)
+        sides = [before, after]
     return torch.cat([*sides[0], middle, *sides[1]], at) if any(sides) else middle

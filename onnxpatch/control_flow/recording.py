@@ -119,9 +119,8 @@ class Recording(Refusals):
         for explorer in reversed(self.explorers):
             args, options = explorer.in_call(function, args, options)
         if args and isinstance(args[0], StackedRounds):
-            with self.pause():
-                join: Callable[..., object] = joined_rounds
-                return cast(ResultT, join(function, *args, **options))
+            parts, join = args[0], cast("Callable[..., ResultT]", joined_rounds)
+            return self.execute(join, (function, parts.before, parts.rounds, parts.after, *args[1:]), options)
         # The innermost explorer that made this call on its previous path answers it. The ones around it recorded the
         # call when it ran; the explorer itself and those further in are on new paths, and append it now.
         call, start = None, len(self.explorers)

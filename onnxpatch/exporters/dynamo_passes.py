@@ -143,6 +143,16 @@ def write_as_loops(model: ir.Model) -> None:
     for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
         if node.op_type == "Scan" and node.domain == "" and not _has_rows(node, given):
             _as_loop(node)
+    _remove_what_removed_loops_use(model.graph)
+
+
+def _remove_what_removed_loops_use(graph: ir.Graph) -> None:
+    """Remove what is used nowhere but in the body of a Scan that is gone. onnxscript's pass still counts those uses."""
+    there = set(ir.traversal.RecursiveGraphIterator(graph))
+    for node in reversed(graph):
+        if not any(one.is_graph_output() or any(use[0] in there for use in one.uses()) for one in node.outputs):
+            graph.remove(node)
+            there.discard(node)
 
 
 def _rows(scan: ir.Node) -> tuple[Sequence[ir.Value], list[int]]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import onnx
 import pytest
 import torch
 from torch import nn
 
 import onnxpatch
-from tests.control_flow import loop_models, updating_loops  # noqa: F401  # the second adds to the first's tables
+from tests.control_flow import loop_models, nested_loops, updating_loops  # noqa: F401  # which add to the first's tables
 from tests.exporting import export, run, wrong
 
 pytestmark = pytest.mark.exports
@@ -44,7 +45,7 @@ def test_a_loop_that_its_rounds_do_not_prove_is_refused(name: str) -> None:
     refusal = caught.value if isinstance(caught.value, onnxpatch.OnnxpatchError) else caught.value.__cause__
     assert isinstance(refusal, onnxpatch.BranchError)
     text = str(refusal)
-    assert says in text and ("updating_loops.py:" in text or "loop_models.py:" in text)
+    assert says in text and any(f"{file}.py:" in text for file in ("updating_loops", "loop_models", "nested_loops"))
     assert any(way in text for way in ("@onnxpatch.scan", "table[i]", "take the view after the loop"))
 
 
@@ -53,6 +54,32 @@ def test_a_loop_over_what_a_parameter_with_gradients_made() -> None:
     assert onnxpatch.export(
         model, (torch.rand(4, 4),), dynamic_shapes=ROWS, exporter="dynamo", branches=True, attempts="asked"
     ).ok
+
+
+def test_a_file_has_no_loop_that_nothing_uses() -> None:
+    model = loop_models.RIGHT["writes_rows"]()
+    with onnxpatch.patched(model, branches=True, exporter="trace"):
+        file = export(model, (torch.rand(4, 4),), "trace", ROWS)
+    assert [node.op_type for node in onnx.load_from_string(file).graph.node].count("Loop") == 1
+
+
+class Windows(nn.Module):
+    """Overlapping windows of 4 x 4, added where they were taken."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros_like(x)
+        for i in range(0, x.shape[0] - 3, 2):
+            for j in range(0, x.shape[1] - 3, 2):
+                out[i : i + 4, j : j + 4] += x[i : i + 4, j : j + 4].softmax(0)
+        return out
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_windows_in_two_directions(exporter: str) -> None:
+    assert onnxpatch.export(
+        Windows().eval(), (torch.rand(8, 11),), dynamic_shapes=({0: "h", 1: "w"},), exporter=exporter, branches=True,
+        attempts="asked",
+    ).ok  # fmt: skip
 
 
 class Pieces(nn.Module):
@@ -126,8 +153,21 @@ class FirstApart(nn.Module):
         return torch.stack(outs), state
 
 
+class FirstInside(nn.Module):
+    """A loop inside another one, whose first round does more."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = torch.zeros(4)
+        for i in range(x.shape[0]):
+            for j in range(x.shape[0]):
+                if j == 0:
+                    total = total * 0.5
+                total = total + torch.tanh(x[i] * x[j])
+        return total, x.sum()
+
+
 @pytest.mark.parametrize("exporter", ["dynamo", "trace"])
-@pytest.mark.parametrize("cls", [Running, FirstApart])
+@pytest.mark.parametrize("cls", [Running, FirstApart, FirstInside])
 def test_a_loop_may_have_no_rounds(cls, exporter: str, tmp_path: Path) -> None:
     report = onnxpatch.export(
         cls().eval(), (torch.rand(4, 4),), tmp_path / "m.onnx", dynamic_shapes=ROWS, exporter=exporter,

@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode, handle_torch_function, has_torch_
 
 from onnxpatch._torch import exporting
 from onnxpatch._torch.cond import compiled_function
+from onnxpatch._torch.dispatch_modes import storage_key
 from onnxpatch._torch.function_modes import tracing_paused
 from onnxpatch._torch.symbolic_sizes import sampled_sizes
 from onnxpatch.control_flow.pytrees import names_in, tensors
@@ -140,7 +141,12 @@ def scan_loop(
         return body.repeat(operands[:count], operands[count:])
 
     # Detached: for a backward, torch's second trace would have the body return sizes too, and fail to stack them.
-    first, each, outside = ([one.detach() for one in group] for group in (map(_in_order, carry), rows, body.outside))
+    first, each = ([one.detach() for one in group] for group in (map(_in_order, carry), rows))
+    # Of two that share memory, as a tensor and its row, torch says that the loop "might be aliasing the input".
+    storages = [storage_key(one) for one in body.outside]
+    outside = [
+        one.clone() if storages.count(at) > 1 else one.detach() for one, at in zip(body.outside, storages, strict=True)
+    ]
     return cast(Sequence[torch.Tensor], torch.ops.higher_order.scan(combine, first, each, tuple(outside)))
 
 

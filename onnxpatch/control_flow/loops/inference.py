@@ -17,6 +17,7 @@ The loop becomes a Scan (rows) or a Loop (`while`) where all of this is true; el
   shape, and updates in place are of tensors made in this forward (`answers.py`);
 - with four rounds in place of three, the code after the loop does the same.
 The first round may differ from the others, as where a state is None before it: then it stands before the loop.
+A loop inside a round is one call of that round: its final state, and what all its rounds made at one place.
 A loop of no rounds leaves what was there before it. State outside the model's code and objects (files, clocks, Python's
 random numbers) is not seen. After the loop, a tensor of the last round stands for the final state, and a list with one
 tensor of every round for their stack (`recorded_loop.py`).
@@ -71,6 +72,7 @@ class Loop(RecordedLoop):
         if row is not None:
             self.places[id(row)] = len(self.rows_taken), ROW
             self.rows_taken.append(row)
+        self.inner.append([])
         self._round_start = len(self.capture.explorers[-1].recorder.calls)
 
     def end(self) -> None:
@@ -84,6 +86,7 @@ class Loop(RecordedLoop):
             for which, tensor in enumerate(tensors(call.result)):
                 # A call may return its own argument (`x.to(x.dtype)`), which keeps the place where it was made.
                 self.places.setdefault(id(tensor), (number, (at, which)))
+        self.places |= {made: self.places[id(final)] for made, final in self._inside.items() if final is not None}
         self._check_state(sys._getframe(1))
 
     def _check_state(self, frame: FrameType) -> None:
@@ -134,7 +137,7 @@ class Loop(RecordedLoop):
     def _take_out_first(self) -> None:
         """Leave the first round before the loop, for `h = f(row) if h is None else g(row, h)`."""
         self.rows = self.capture.execute(torch.Tensor.__getitem__, (self.rows, slice(1, None)))
-        del self.rounds[0], self.rows_taken[0]
+        del self.rounds[0], self.rows_taken[0], self.inner[0]
         self.places = {name: (number - 1, place) for name, (number, place) in self.places.items() if number}
         self.carried.clear()
         self._initial_numbers.clear()

@@ -21,11 +21,12 @@ from typing import TypeVar, cast
 import torch
 
 from onnxpatch._torch import exporting
+from onnxpatch._torch.function_modes import unseen
 from onnxpatch.control_flow.loops import graph_loops
 from onnxpatch.control_flow.optional_outputs import Refusals
-from onnxpatch.control_flow.pytrees import JOINS, Leaf, StackedRounds, map_leaves, tensors
+from onnxpatch.control_flow.pytrees import JOINS, Leaf, StackedRounds, map_leaves, names_in, tensors
 from onnxpatch.control_flow.recording import Recording
-from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall
+from onnxpatch.control_flow.tape import Composite, Rebinding, TorchCall, pruned
 from onnxpatch.decisions.ask import Site, here
 from onnxpatch.errors import BranchError
 
@@ -34,6 +35,9 @@ Place = tuple[int, int]
 
 ROW: Place = (-1, 0)
 """The place of a round's own row, which no call made."""
+
+InnerPlace = tuple[int, Place]
+"""Where every round of a loop inside a round made a tensor: (number of that loop in the round, place in its rounds)."""
 
 ValueT = TypeVar("ValueT")
 ArgsT = TypeVar("ArgsT")
@@ -57,7 +61,10 @@ class RecordedLoop:
         self.places: dict[int, tuple[int, Place]] = {}
         self.carried: dict[Place, torch.Tensor] = {}
         self.done = False
-        self._written: dict[tuple[Place | None, int | None], list[torch.Tensor]] = {}
+        self.inner: list[list[RecordedLoop]] = []  # by round, the loops inside it
+        # By id of a tensor that their rounds made: what stands for it, None for nothing.
+        self._inside: dict[int, torch.Tensor | None] = {}
+        self._written: dict[tuple[Place | InnerPlace | None, int | None], list[torch.Tensor]] = {}
         self._last_rows: dict[Place, torch.Tensor] = {}
         self._rows_of: dict[tuple[int, ...], torch.Tensor | None] = {}  # by the ids of a list's entries
 
@@ -70,6 +77,17 @@ class RecordedLoop:
         if place == ROW:
             return self.rows_taken[number]
         return tensors(self.rounds[number][place[0]].result)[place[1]]
+
+    def hold_inner(self, loop: RecordedLoop) -> dict[int, torch.Tensor]:
+        """Another loop has ended in the round that runs. Returns its final state, by id of what its last round made."""
+        carried, last = list(loop.carried), len(loop.rounds) - 1
+        # Written now: what the next round makes of it belongs to the next round.
+        final = loop._write(None) if carried else []
+        at = {name: place for name, (number, place) in loop.places.items() if number == last and place in loop.carried}
+        states = {name: final[carried.index(place)] for name, place in at.items()}
+        self.inner[-1].append(loop)
+        self._inside |= {**dict.fromkeys(loop.places), **states}
+        return states
 
     def refusal(self, found: str) -> BranchError:
         """The error for this loop."""
@@ -93,7 +111,7 @@ class RecordedLoop:
         if found is None:
             return leaf
         number, place = found
-        if number != len(self.rounds) - 1:
+        if number != len(self.rounds) - 1 or self._inside.get(id(leaf), leaf) is None:
             raise self.refusal("a result of a single round is used after it")
         if place in self.carried:
             return cast(ValueT, self._write(None)[list(self.carried).index(place)])
@@ -114,13 +132,16 @@ class RecordedLoop:
         dim: of a `cat` that the loop can do itself, so that the last round's may be shorter: they are one tensor.
         """
         inside = [index for index, part in enumerate(parts) if id(part) in self.places]
-        first, rounds = inside[0], len(self.rounds)
-        whole = self._of_every_round(parts[first : first + rounds]) if len(inside) == rounds else None
+        first, end = inside[0], inside[-1] + 1
+        # What is not a tensor here is torch's own error, and stays in.
+        before, after = (cast("list[torch.Tensor]", list(side)) for side in (parts[:first], parts[end:]))
+        inner = self._of_inner_loops(parts[first:end])
+        if inner is not None:
+            return StackedRounds(before, self._flat(inner), after)
+        whole = self._of_every_round(parts[first:end]) if end - first == len(self.rounds) else None
         if whole is None:
             return [self.final(part) for part in parts]
         place, turned = whole
-        # What is not a tensor here is torch's own error, and stays in.
-        before, after = (cast("list[torch.Tensor]", list(side)) for side in (parts[:first], parts[first + rounds :]))
         if dim is not None and place != ROW and not turned:
             return [*before, self._write(place, dim)[-1], *after]
         stacked = self._stacked(place)
@@ -131,9 +152,31 @@ class RecordedLoop:
         found = [self.places.get(id(part)) for part in parts]
         order, places = [one[0] for one in found if one], {one[1] for one in found if one}
         rounds = list(range(len(self.rounds)))
-        if None in found or len(places) != 1 or order not in (rounds, rounds[::-1]) or self.rows is None:
+        single = any(self._inside.get(id(part), part) is None for part in parts)
+        if single or None in found or len(places) != 1 or order not in (rounds, rounds[::-1]) or self.rows is None:
             return None
         return places.pop(), order != rounds
+
+    def _of_inner_loops(self, parts: Sequence[object]) -> InnerPlace | None:
+        """Where the loops inside every round made these parts, one a round of theirs; None for other parts."""
+        found, at = set(), 0
+        for loops in self.inner:
+            number = next((n for n, loop in enumerate(loops) if at < len(parts) and id(parts[at]) in loop.places), None)
+            if number is None:
+                return None
+            rounds = len(loops[number].rounds)
+            whole = loops[number]._of_every_round(parts[at : at + rounds])
+            found.add(None if whole is None or whole[1] else (number, whole[0]))
+            at += rounds
+        return found.pop() if at == len(parts) and len(found) == 1 else None
+
+    def _flat(self, place: InnerPlace) -> torch.Tensor:
+        """[rounds of this loop * rounds of the inner one, ...]: what every round of a loop inside this one made."""
+        if exporting() == "trace":
+            return self._write(place, 0)[
+                -1
+            ]  # which joins them, also where the inner loop is of another length each time
+        return self.capture.execute(torch.flatten, (self._write(place)[-1], 0, 1))
 
     def rows_of(self, parts: Sequence[object]) -> torch.Tensor | None:
         """[n, ...]: the tensor whose rows a list has that this loop has filled; None for another list."""
@@ -153,7 +196,7 @@ class RecordedLoop:
             return self.rows
         return self._write(place)[-1]
 
-    def _write(self, place: Place | None, dim: int | None = None) -> list[torch.Tensor]:
+    def _write(self, place: Place | InnerPlace | None, dim: int | None = None) -> list[torch.Tensor]:
         """The results of the loop in the graph, written on first use."""
         # A loop that is in the graph cannot get another output: each place that is asked for writes one of its own.
         if (place, dim) not in self._written:
@@ -171,8 +214,8 @@ class RecordedLoop:
 
     # ---- the loop of the graph
 
-    def write(self, place: Place | None, outer: Rebinding, dim: int | None = None) -> list[torch.Tensor]:
-        """Write the self. Returns the final state and, for a place, the stack of what every round made there, or its
+    def write(self, place: Place | InnerPlace | None, outer: Rebinding, dim: int | None = None) -> list[torch.Tensor]:
+        """Write the loop. Returns the final state and, for a place, the stack of what every round made there, or its
         concatenation along `dim`."""
         carry = [outer(initial).clone() for initial in self.carried.values()]
         if self.rows is None:
@@ -192,7 +235,11 @@ class RecordedLoop:
         return final[len(dummy) :] if dummy else final
 
     def _round(
-        self, carry: list[torch.Tensor], row: torch.Tensor | None, outer: Rebinding, place: Place | None = None
+        self,
+        carry: list[torch.Tensor],
+        row: torch.Tensor | None,
+        outer: Rebinding,
+        place: Place | InnerPlace | None = None,
     ) -> list[torch.Tensor]:
         """Repeat the second round on other tensors. Returns the new state, then what the round made at a place."""
         # The first round reads what was there before the loop; the second is the first that shows what is carried.
@@ -200,13 +247,25 @@ class RecordedLoop:
         binding.bind([self.result_at(0, carried) for carried in self.carried], carry)
         if row is not None:
             binding.bind(self.rows_taken[1], row)
-        binding.run(self.rounds[1])
-        state = [binding(self.result_at(1, carried)) for carried in self.carried]
+        state = [self.result_at(1, carried) for carried in self.carried]
+        # The condition of a `while` is asked before every round: number 2 is the one after the second round.
+        asked, out = self.predicates[2:3], self._out(place)
+        with unseen():  # sizes are read, which who records this round would take for a part of it
+            # Without the rounds of a loop inside this one, which are in its own call.
+            needed = names_in((asked, state, out.outer if isinstance(out, _LoopCall) else out))
+            calls = pruned(self.rounds[1], needed)
+        binding.run(calls)
         if self.rows is None:
-            # The condition is asked before every round: number 2 is the one after the second round.
-            return [binding(self.predicates[2]), *state]
-        # A Scan's step gives out a row in every round, also where nobody asked for one.
-        return [*state, torch.zeros(()) if place is None else binding(self.result_at(1, place))]
+            return [*map(binding, asked), *map(binding, state)]
+        made = out(*[binding(each) for each in out.outer])[-1] if isinstance(out, _LoopCall) else binding(out)
+        return [*map(binding, state), made]
+
+    def _out(self, place: Place | InnerPlace | None) -> torch.Tensor | _LoopCall:
+        """What the second round gives out as its row."""
+        if place is None:  # a Scan's step gives one out in every round, also where nobody asked for one
+            return torch.zeros(())
+        number, inner = place
+        return self.result_at(1, (number, inner)) if isinstance(inner, int) else _LoopCall(self.inner[1][number], inner)
 
 
 def loop_refusal(refusals: Refusals, site: Site, found: str) -> BranchError:
@@ -224,11 +283,21 @@ class _LoopCall(Composite):
 
     __name__ = "Loop"
 
-    def __init__(self, loop: RecordedLoop, place: Place | None, dim: int | None) -> None:
+    def __init__(self, loop: RecordedLoop, place: Place | InnerPlace | None, dim: int | None = None) -> None:
         self._loop, self._place, self._dim = loop, place, dim
         self.outer = list(loop.outer())
 
-    def __call__(self, *operands: torch.Tensor) -> list[torch.Tensor]:
+    def __eq__(self, other: object) -> bool:
+        """Whether two rounds of a loop around this one make the same of it. Its own calls are compared as theirs."""
+        return isinstance(other, _LoopCall) and self._asked() == other._asked()
+
+    def __hash__(self) -> int:
+        return hash((self._place, self._dim))
+
+    def _asked(self) -> tuple[object, ...]:
+        return self._loop.site, self._place, self._dim, list(self._loop.carried), len(self.outer)
+
+    def __call__(self, *operands: Leaf) -> list[torch.Tensor]:
         binding = Rebinding()
         for old, new in zip(self.outer, operands, strict=True):
             # While the path runs, the operands are these very tensors; in a branch that repeats the loop they are

@@ -108,7 +108,7 @@ def _few_rows(
             capture.counters[id(row)] = first or 0
         loop.begin(row)
         yield row
-        loop.end()
+        explorer.path.end_round(loop)
     loop.grown -= _hold_filled(sys._getframe(1), loop.grown)
     explorer.path.close(loop)
 
