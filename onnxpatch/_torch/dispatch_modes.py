@@ -78,7 +78,7 @@ class CountedRun(_Watching):
     operations: the arithmetic so far. peak: the most bytes that were in use at one moment. made: calls so far. stopped:
     why the forward was ended, or ''; it stays where the model catches the exception. by_data: an operator gave a
     Python number, or results whose size follows from values, or takes values for positions that it does not check.
-    coarse: float16 or bfloat16, where an operator gave results in it.
+    coarse: float16 or bfloat16, where an operator gave results in it. without_elements: results that have none.
     Operators whose C code does not check the positions that it gets raise IndexError where these are outside; on a GPU,
     all with positions do.
     """
@@ -86,7 +86,7 @@ class CountedRun(_Watching):
     def __init__(self, bytes: float = math.inf, calls: float = math.inf, arithmetic: bool = True) -> None:
         super().__init__()
         self.operations = 0.0
-        self.peak = self.made = 0
+        self.peak = self.made = self.without_elements = 0
         self.stopped = ""
         self.by_data = False
         self.coarse: torch.dtype | None = None
@@ -109,6 +109,7 @@ class CountedRun(_Watching):
         if self.made > self._calls:
             self._stop(f"it calls more than {self._calls:,.0f} operators")
         result = func(*args, **kwargs)
+        self.without_elements += isinstance(result, torch.Tensor) and not result.numel()
         if facts.makes_storage:
             for one in result if isinstance(result, tuple | list) else (result,):
                 if isinstance(one, torch.Tensor):

@@ -4,6 +4,8 @@ onnxruntime has kernels that divide by the size of an axis: with one of size 0 t
 `except` sees it. Of the products that onnxruntime 1.31 fuses with a transpose before them, one does so:
 
     MatMul(Transpose(q, (1, 0, 2)), Transpose(k, (1, 2, 0)))    q or k of shape (0, batch, features)
+
+InstanceNormalization reads memory that is not its own where its axis has size 0.
 """
 
 from __future__ import annotations

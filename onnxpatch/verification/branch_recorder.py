@@ -55,7 +55,8 @@ class Decisions(TorchFunctionMode):
     roots, logarithms or angles of data are taken: other signs make NaN. draws: it may draw random numbers.
     converts: data to Python numbers, not to bools alone. rows: a tensor is gone through row by row.
     sizes: comparisons of sizes, if `watch_sizes`.
-    taken: the sides of its own conditions that the forward took.
+    taken: the sides of its own conditions that the forward took. without_elements: results of
+    operators that have none.
     strides: `file:line` of the user's code at which it asks how an input lies in memory.
     watch_numbers: return floats that record their comparisons. Some code does not accept them. is_given: whether a
     tensor has the memory of an input.
@@ -79,6 +80,7 @@ class Decisions(TorchFunctionMode):
         self.lines: dict[str, None] = {}
         self.asks_finite = False
         self.taken: Taken | None = None
+        self.without_elements = 0
         self.compared: list[tuple[float, float, bool]] = []
         self.sides: set[tuple[str, object]] = set()
         self.files: set[str] = set()

@@ -37,7 +37,8 @@ class Answer:
     """The result of eager for one input: its output tensors, or the error that it raised.
 
     stopped: why the run was ended: it would have taken too much memory. Then nothing is known of what eager answers.
-    taken: the sides of its own conditions that the model took.
+    taken: the sides of its own conditions that the model took. empty: more operators gave a tensor of no elements than
+    for the example.
     """
 
     outputs: tuple[torch.Tensor | None, ...] | None
@@ -46,6 +47,7 @@ class Answer:
     raw: Any = None
     stopped: str = ""
     taken: Taken | None = None
+    empty: bool = False
 
     @property
     def accepted(self) -> bool:
@@ -53,7 +55,7 @@ class Answer:
 
     def probe(self, label: str, kind: str, sizes: dict[str, int], values: list[Any], exact: bool = False) -> Probe:
         """The probe of these inputs, of which this is the answer."""
-        return Probe(label, kind, sizes, values, self.outputs or (), self.raw, exact, self.taken)
+        return Probe(label, kind, sizes, values, self.outputs or (), self.raw, exact, self.taken, self.empty)
 
 
 def tells(probe: Probe) -> bool:
@@ -120,6 +122,7 @@ class Eager:
         self.names: list[str] | None = None  # of the tensors in the last output, where a cache is among them
         self.elements = 0  # of all inputs so far; the cost of the runs is estimated from them
         self.counted = True  # whether runs may be counted; some models run in no dispatch mode of somebody else
+        self.without_elements = 0  # results of operators for the example that have none
         self.by_data = True  # whether data may decide how much memory a run takes
         self.coarse: torch.dtype | None = None  # float16 or bfloat16, where operators gave results in it
         self.limits: tuple[float, float] = (math.inf, math.inf)  # of one run: bytes, calls of operators
@@ -154,7 +157,8 @@ class Eager:
         raw, error = self._run(values, seed, gradients, counted, recorded, restored)
         outputs = None if error is not None else self.flat(raw)
         taken = self._taken if known is None else known.taken
-        return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped, taken)
+        empty = (self.run if known is None else known).without_elements > self.without_elements
+        return Answer(outputs, error, _finite(outputs or ()), raw, self.run.stopped, taken, empty)
 
     def answered_alike(self, first: Answer) -> bool:
         """Whether the first answer is that of `operations` to the same values, and the call changed nothing."""
@@ -200,7 +204,7 @@ class Eager:
         self._count(values)
         with watch:
             raw, error = self._run(values, counted=not answered, recorded=not answered)
-        watch.taken = self._taken
+        watch.taken, watch.without_elements = self._taken, self.run.without_elements
         if error is not None and not self.run.stopped and (sizes or watch.gave_numbers):
             # First without watched sizes, then without watched numbers too.
             return self.decisions(values, numbers=sizes, answered=answered)  # some code accepts no subclass of int
@@ -219,6 +223,7 @@ class Eager:
                 self._run(values)
         count = self.run
         self.by_data = count.by_data or watch is None or watch.decides
+        self.without_elements = count.without_elements
         if watch is not None or count.stopped:
             return count.operations, watch
         # The forward broke off, and so did the count: each parameter takes a multiplication and an addition at least.

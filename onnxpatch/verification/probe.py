@@ -33,7 +33,8 @@ class Probe:
     """One input with eager's answer. kind: example, data, size, branch, given or guard.
 
     exact: the values are chosen exactly, as 7 for `x == 7`. A difference at such a probe is not excused by eager's
-    answer to inputs moved by a rounding. taken: the sides of its own conditions that eager took.
+    answer to inputs moved by a rounding. taken: the sides of its own conditions that eager took. empty: more
+    operators gave a tensor of no elements than for the example.
     """
 
     label: str
@@ -44,6 +45,7 @@ class Probe:
     raw: Any = None
     exact: bool = False
     taken: Taken | None = None
+    empty: bool = False
 
 
 @dataclass(frozen=True)

@@ -103,12 +103,7 @@ def _at_none(
     for dim in reference.dims:
         probe = reference.oracle.empty(dim)
         if probe is not None and limits.admits(probe.sizes):
-            # onnxruntime ends the process at a size of 0 that some of its kernels divide by.
-            right = (
-                graph.survives(feed.of(probe.values)) and check_at(graph, feed, probe, reference.eager, TOLERANCE).ok
-                for graph in graphs
-            )
-            yield dim.name, probe, all(right)
+            yield dim.name, probe, all(check_at(graph, feed, probe, reference.eager, TOLERANCE).ok for graph in graphs)
 
 
 def _telling(
@@ -247,8 +242,12 @@ def check_at(graph: Graph, feed: Feed, probe: Probe, eager: Eager | None, tolera
     eager: None to excuse no difference.
     """
     head = Checked(graph.runtime, probe.label, probe.kind, probe.sizes)
+    values = feed.of(probe.values)
+    # onnxruntime has kernels that divide by a size of 0, or read what is not there.
+    if (probe.empty or 0 in probe.sizes.values()) and not graph.survives(values):
+        return replace(head, error="it ends the process, at a tensor without elements", status="refused")
     try:
-        found = graph.run(feed.of(probe.values))
+        found = graph.run(values)
     except RunError as error:
         return replace(head, error=str(error), status="refused", node=error.node or "")
     return judged(head, graph.outputs, found, probe, eager, tolerance)

@@ -45,3 +45,18 @@ class Scores(nn.Module):
 def test_a_file_that_ends_the_process_at_size_0_is_wrong_there():
     report = onnxpatch.export(Scores(), torch.randn(5, 2, 4), io.BytesIO(), dynamic_shapes=({0: "tokens"},))
     assert report.ok and report.wrong_at_zero == ["tokens"]
+
+
+class Frames(nn.Module):
+    """Each row as often as its duration says, of which there may be none; then normed over all of them."""
+
+    def forward(self, x: torch.Tensor, durations: torch.Tensor) -> torch.Tensor:
+        frames = x.repeat_interleave(durations, 0).t()[None]
+        return nn.functional.instance_norm(frames).sum(-1)
+
+
+@pytest.mark.exports
+def test_a_file_that_ends_the_process_at_other_data_is_refused():
+    args, shapes = (torch.randn(5, 4), torch.tensor([1, 2, 3, 1, 2])), ({0: "n"}, {0: "n"})
+    with pytest.raises(onnxpatch.OnnxpatchError, match="it ends the process, at a tensor without elements"):
+        onnxpatch.export(Frames(), args, io.BytesIO(), dynamic_shapes=shapes, exporter="trace", attempts="asked")
