@@ -103,8 +103,15 @@ def decided_by_data(x: torch.Tensor, axes: Iterable[int]) -> bool:
     """Whether the size of one of these axes depends on values in a tensor, such as the number of rows of `x[mask]`."""
     shape: Sequence[object] = x.shape
     if torch.jit.is_tracing():  # type: ignore[attr-defined]
-        from onnxpatch._torch.traced_sizes import declared_axes, sizes_without_data, symbolic_shape
+        from onnxpatch._torch.traced_sizes import (
+            chosen_in_a_body,
+            declared_axes,
+            sizes_without_data,
+            symbolic_shape,
+        )
 
+        if chosen_in_a_body(x):
+            return True
         fixed = declared_axes(x, axes := list(axes)) or sizes_without_data(x)
         shape = () if fixed else symbolic_shape(x)
     sizes = [shape[axis] for axis in axes] if shape else []

@@ -111,6 +111,22 @@ def declared_axes(tensor: torch.Tensor, axes: Iterable[int]) -> bool:
     return bool(_answer(tensor, lambda sizes, value: sizes.declared(value, axes)))
 
 
+def chosen_in_a_body(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's sizes may come from data inside the body of a loop or branch, which has a trace of its own.
+
+    What the body is given counts as of sizes that data does not decide.
+    """
+    state = torch._C._get_tracing_state()
+    if _running.sizes is None or state is None or _running.sizes.is_of(state):
+        return False
+    try:
+        value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
+        with tracing_paused():
+            return not _Sizes().of(state).without_data(value)
+    except Exception:  # of other operators than torch's nothing is known
+        return False
+
+
 def _answer(tensor: torch.Tensor, ask: Callable[[_Sizes, Any], Any]) -> Any:
     """What `ask` says of the tensor's value in the graph, with the trace paused; None where nothing is known of it."""
     sizes, state = _running.sizes, torch._C._get_tracing_state()
@@ -146,6 +162,10 @@ class _Sizes:
         if state is not self._state:
             raise _UnknownError
         return self
+
+    def is_of(self, state: object) -> bool:
+        """Whether this is a trace that `of` takes."""
+        return self._state is None or self._state is state
 
     def fixed(self, value: object) -> bool:
         """Whether a value of the graph is a number, and the same for all inputs."""

@@ -82,6 +82,21 @@ def test_windows_in_two_directions(exporter: str) -> None:
     ).ok  # fmt: skip
 
 
+class OfEachLength(nn.Module):
+    """The mean of as many rows as each length says, of which there may be none: NaN."""
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return torch.stack([x[i, : lengths[i]].mean(0) for i in range(x.shape[0])])
+
+
+@pytest.mark.parametrize("exporter", ["dynamo", "trace"])
+def test_means_of_lengths_from_data(exporter: str) -> None:
+    args, shapes = (torch.rand(3, 5, 4), torch.tensor([3, 5, 2])), ({0: "b", 1: "n"}, {0: "b"})
+    assert onnxpatch.export(
+        OfEachLength().eval(), args, dynamic_shapes=shapes, exporter=exporter, branches=True, attempts="asked"
+    ).ok
+
+
 class Pieces(nn.Module):
     """Four rows at a time."""
 
