@@ -190,7 +190,7 @@ def sources(counts: Tensor, total: Any = None) -> Tensor:
     A 1 is added at the place where each element ends (several at one place if counts are 0). The running sum of these
     is the number of elements that have ended: the index.
     """
-    counts = counts.to(torch.int64)
+    counts = counts.reshape(-1).to(torch.int64)  # of one element, `squeeze()` makes a number in the file
     total = size_of_data(counts.sum()) if total is None else total
     # One place more: the last element ends at `total`.
     marks = torch.zeros([total + 1], dtype=torch.int64, device=counts.device)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from onnxpatch import missing, op, untraced
+from onnxpatch.formulas import nodes
 from onnxpatch.formulas.symbolic import decided_by_data, example_of, known_size, symbolic
 from onnxpatch.patching.proof import matrices
 
@@ -62,6 +63,27 @@ def squeeze_fixed(input: Tensor, *axes: Any, **named: Any) -> Tensor:
     if len(fixed) == len(wanted):
         return NotImplemented
     return input.squeeze(tuple(fixed)) if fixed else input
+
+
+@op(
+    "squeeze",
+    name="squeeze-of-all-axes",
+    why="the result of x.squeeze() has the example's sizes, and what is made of them is a constant: ones_like, shape",
+    reason="shape|Broadcast|must match",
+    link="https://github.com/pytorch/pytorch/blob/main/torch/onnx/_internal/torchscript_exporter/symbolic_opset13.py",
+    exporters=("trace",),
+    tries=lambda n: torch.randn(1, n, 1),
+    sizes=(5, 3, 8),
+    case=lambda x: torch.ones_like(x.squeeze()) + torch.arange(x.squeeze().shape[0]),
+    unchanged=lambda x: x.squeeze(0) * 2,
+)
+def squeeze_all(input: Tensor, *axes: object, **named: object) -> Tensor:
+    """The same, as a node whose result has dynamic sizes."""
+    rest = [size for size in input.shape if example_of(size) != 1]
+    if axes or named or not any(symbolic(size) for size in rest):
+        return NotImplemented
+    sizes = [None if symbolic(size) else int(size) for size in rest]
+    return nodes.run((lambda x: x.squeeze(), lambda writer, x: writer.node("Squeeze", x, shape=sizes)), input)
 
 
 def _overlapping(x: Tensor) -> Tensor:
