@@ -18,11 +18,17 @@ from onnxpatch.formulas.symbolic import Array, numpy_on_tensors, symbolic
 from onnxpatch.patching.proof import computing
 
 _NAMES = """
-    abs absolute add amax amin arange argsort array asarray broadcast_to ceil clip concatenate copy cos cumprod cumsum
-    diag divide dot equal exp expand_dims eye flip floor floor_divide full full_like greater hamming hanning hstack less
-    linspace log log10 log2 logical_and logical_not logical_or matmul max maximum mean meshgrid min minimum mod multiply
-    not_equal ones ones_like outer power repeat reshape roll round sin sqrt square squeeze stack subtract sum tanh
-    tile transpose tri tril triu vstack where zeros zeros_like
+    abs absolute add all amax amin any arange arccos arcsin arctan arctan2 argmax argmin argsort around array
+    array_split asarray atleast_1d atleast_2d average bartlett bitwise_and bitwise_or blackman broadcast_to ceil
+    clip column_stack concatenate copy cos cosh count_nonzero cross cumprod cumsum deg2rad degrees diag diagonal
+    diff divide dot dstack empty_like equal exp exp2 expand_dims expm1 eye flip fliplr flipud float_power floor
+    floor_divide fmax fmin fmod full full_like greater greater_equal hamming hanning heaviside hstack hypot identity
+    indices inner isfinite kaiser kron less less_equal linspace log log10 log1p log2 logical_and logical_not
+    logical_or logical_xor matmul max maximum mean median meshgrid min minimum mod moveaxis multiply nan_to_num ndim
+    negative nonzero not_equal ones ones_like outer pad positive power prod rad2deg radians ravel reciprocal
+    remainder repeat reshape rint roll rot90 round sign sin sinc sinh sort split sqrt square squeeze stack std
+    subtract sum swapaxes take tan tanh tensordot tile trace transpose tri tril triu true_divide trunc var vstack
+    where zeros zeros_like
 """
 _MEETING = [f"__{side}{word}__" for word in ("add", "sub", "mul", "truediv") for side in ("", "r")]
 _OF_NUMBERS: dict[str, Callable[..., Any]] = {
@@ -34,10 +40,10 @@ _OF_NUMBERS: dict[str, Callable[..., Any]] = {
 
 
 def _sized(value: object) -> bool:
-    """Whether a value is a size, one of torch's arrays, or a list that has one in it."""
+    """Whether a value is a size, what was computed from one, one of torch's arrays, or a list that has one in it."""
     if isinstance(value, list | tuple):
         return any(map(_sized, value))
-    return isinstance(value, Array) or symbolic(value)
+    return isinstance(value, Array) or symbolic(value) or (isinstance(value, Tensor) and not value.dim())
 
 
 def _concerned(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -34,3 +34,23 @@ def test_numbers_orders_and_matrices(exporter):
         Made(), data[0], exporter=exporter, dynamic_shapes=({1: "n"},), data=data[1:], attempts="asked"
     )
     assert report.ok and "arrays-of-sizes" in {one["patch"] for one in report.plan}
+
+
+class Mirrored(nn.Module):
+    """What lies beyond an end is mirrored there; with as many rows of a power of two as the length has at least."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        n = x.shape[1]
+        places = np.abs(np.fmod(np.arange(-3, n + 3), 2 * n))
+        spread = np.std(np.kron(np.arctan2(np.arange(n), 3.0), np.ones(2)).reshape(n, 2) ** 2, axis=0)
+        return (
+            x[:, torch.as_tensor(np.minimum(places, 2 * n - 1 - places))],
+            x.new_ones(int(2 ** np.ceil(np.log(n + 1) / np.log(2)))),
+            x.sum() + torch.as_tensor(spread).to(x.dtype),
+        )
+
+
+@pytest.mark.parametrize("exporter", ["trace", "dynamo"])
+def test_angles_remainders_and_logarithms(exporter):
+    args, shapes = (torch.randn(2, 6),), ({1: "n"},)
+    assert onnxpatch.export(Mirrored(), args, exporter=exporter, dynamic_shapes=shapes, attempts="asked").ok
