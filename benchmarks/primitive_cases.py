@@ -241,6 +241,7 @@ NOT_MEASURED = {
     "sampled-volumes": "eight Gathers for each place, as eager reads eight corners",
     "mean-of-nothing": "a sum and a division in place of a mean",
     "squeeze-of-several-axes": _ONE_NODE,
+    "squeeze-of-all-axes": _ONE_NODE,
     "padding-in-branches": _SIZES,
     "ranges-of-sizes": "comparisons for each axis, and one Where of the whole tensor",
     "padding-that-is-tried": "a Gather for each axis, and one Where",
