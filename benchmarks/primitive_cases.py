@@ -313,6 +313,7 @@ NOT_MEASURED = {
     "places-of-int32": "a Cast of the places",
     "convolution-of-one-pixel": "a MatMul in place of a convolution of one pixel",
     "batch-norm-of-chosen-rows": "a Mul and an Add",
+    "instance-norm-of-chosen-places": "means and products in place of one node, which ends the process of no places",
     "assignment-of-one-row": _ONE_NODE,
     "roll-by-sizes": "one Gather for each axis, as eager copies",
     "parts-flattened": "keeps the tensor whole",

@@ -13,7 +13,7 @@ from onnxpatch import exporting, op, untraced
 from onnxpatch.formulas.elementary import by_channel
 from onnxpatch.formulas.layer_nodes import normalized_by_rms as _rms_norm
 from onnxpatch.formulas.nodes import Value, Writer, as_ints, run, target_opset
-from onnxpatch.formulas.symbolic import known_size, static_number, tracing_paused
+from onnxpatch.formulas.symbolic import decided_by_data, known_size, static_number, tracing_paused
 from onnxpatch.patching.proof import randomised
 
 
@@ -131,8 +131,10 @@ def instance_norm(
 ) -> torch.Tensor:
     """Normalizes each channel of each sample by its mean and variance, or by the running ones."""
     channels = known_size(input.shape[1])
-    if use_input_stats and running_mean is None and isinstance(channels, int) and input.dtype == torch.float32:
-        # The exporter is right, and writes one node, where a weight and a bias tell it the number of channels.
+    fixed = isinstance(channels, int) and not decided_by_data(input, range(2, input.dim()))
+    if use_input_stats and running_mean is None and fixed and input.dtype == torch.float32:
+        # The exporter is right, and writes one node, where a weight and a bias tell it the number of channels. Of no
+        # places, as data may choose, onnxruntime ends the process there.
         weight = torch.ones(channels) if weight is None else weight
         bias = torch.zeros(channels) if bias is None else bias
         return original(input, None, None, weight, bias, True, momentum, eps)
@@ -140,6 +142,38 @@ def instance_norm(
     if running_mean is not None and running_var is not None and not use_input_stats:
         normal = by_channel(by_channel(input, None, -running_mean), torch.rsqrt(running_var + eps), None)
     return by_channel(normal, weight, bias)
+
+
+class _OfChosen(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = randomised(torch.nn.InstanceNorm1d(3, affine=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.norm(x[:, :, x[0, 0] > 0])
+        return found
+
+
+@op(
+    "nn.functional.instance_norm",
+    name="instance-norm-of-chosen-places",
+    why="Could not guard on data-dependent expression Eq(3*u0, 0): the kernel asks whether there are places",
+    reason="data-dependent expression",
+    link="https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/export/programming_model.html",
+    exporters=("dynamo",),
+    tries=lambda n: torch.linspace(-1, n, 3 * n).reshape(n, 3).t()[None],
+    sizes=(5, 9, 7),
+    case=_OfChosen,
+    unchanged=lambda x: torch.nn.functional.instance_norm(x),
+)
+def instance_norm_of_chosen_places(
+    input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None, weight: Tensor | None = None,
+    bias: Tensor | None = None, use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
+    """The same by mean and variance of each channel, where data decides the number of places."""
+    if not use_input_stats or not decided_by_data(input, range(2, input.dim())):
+        return NotImplemented
+    return by_channel(_normal(input.flatten(2), eps)[0].reshape(input.shape), weight, bias)
 
 
 def _normal(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:

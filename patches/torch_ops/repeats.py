@@ -55,11 +55,11 @@ def repeat_by_counts(
 ) -> Tensor:
     """The indices are the running sum of a 1 at the end of each element; see `formulas.repeats`."""
     if repeats is None:  # repeat_interleave(counts), which returns indices
-        return sources(input, output_size)
+        return sources(input.reshape(-1), output_size)  # in the file, `squeeze()` makes a number of one element
     if not isinstance(repeats, Tensor) or repeats.dim() == 0 or repeats.shape[0] == 1:
         return NotImplemented
     source, dim = (input.flatten(), 0) if dim is None else (input, dim % input.dim())
-    return repeated(source, repeats, dim, output_size)
+    return repeated(source, repeats.reshape(-1), dim, output_size)
 
 
 @op(
@@ -190,7 +190,7 @@ def sources(counts: Tensor, total: Any = None) -> Tensor:
     A 1 is added at the place where each element ends (several at one place if counts are 0). The running sum of these
     is the number of elements that have ended: the index.
     """
-    counts = counts.reshape(-1).to(torch.int64)  # of one element, `squeeze()` makes a number in the file
+    counts = counts.to(torch.int64)
     total = size_of_data(counts.sum()) if total is None else total
     # One place more: the last element ends at `total`.
     marks = torch.zeros([total + 1], dtype=torch.int64, device=counts.device)

@@ -59,4 +59,7 @@ class Frames(nn.Module):
 def test_a_file_that_ends_the_process_at_other_data_is_refused():
     args, shapes = (torch.randn(5, 4), torch.tensor([1, 2, 3, 1, 2])), ({0: "n"}, {0: "n"})
     with pytest.raises(onnxpatch.OnnxpatchError, match="it ends the process, at a tensor without elements"):
-        onnxpatch.export(Frames(), args, io.BytesIO(), dynamic_shapes=shapes, exporter="trace", attempts="asked")
+        onnxpatch.export(
+            Frames(), args, io.BytesIO(), dynamic_shapes=shapes, exporter="trace", attempts="asked",
+            exclude=["instance-norm"],
+        )  # fmt: skip
