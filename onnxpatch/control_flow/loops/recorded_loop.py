@@ -173,9 +173,8 @@ class RecordedLoop:
     def _flat(self, place: InnerPlace) -> torch.Tensor:
         """[rounds of this loop * rounds of the inner one, ...]: what every round of a loop inside this one made."""
         if exporting() == "trace":
-            return self._write(place, 0)[
-                -1
-            ]  # which joins them, also where the inner loop is of another length each time
+            # Joined by the loop itself, so that the inner one may be of another length in each round.
+            return self._write(place, 0)[-1]
         return self.capture.execute(torch.flatten, (self._write(place)[-1], 0, 1))
 
     def rows_of(self, parts: Sequence[object]) -> torch.Tensor | None:
