@@ -8,6 +8,7 @@ that these use:
 from kornia.geometry import rotate      the class's module, and the one that defines rotate
 kornia.geometry.transform.rotate(x)     the same, by the names that the class's module has in its code
 self.function = rotate                  the same, by the attribute
+Model.forward = forward                 the function's own module
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
@@ -138,8 +139,12 @@ def _held(model: torch.nn.Module) -> Iterator[object]:
 
 
 def _enclosed(cls: type) -> Iterator[object]:
-    """What the methods of a class made inside of a function read from there: `return loss(x, y)`."""
-    for method in list(vars(cls).values()):
+    """What the methods of a class made inside of a function read from there: `return loss(x, y)`; and its methods that
+    stand in another module: `Model.forward = forward`."""
+    own = [(base.__module__, method) for base in cls.__mro__ for method in list(vars(base).values())]
+    for home, method in own:
+        if isinstance(method, FunctionType) and method.__module__ != home:
+            yield method
         for cell in (isinstance(method, FunctionType) and method.__closure__) or ():
             with contextlib.suppress(ValueError):  # an empty cell
                 yield cell.cell_contents
@@ -149,6 +154,7 @@ def _functions(values: Iterable[object]) -> Iterator[FunctionType]:
     """The functions among values that may be asked about."""
     for value in values:
         function = value.func if isinstance(value, functools.partial) else value
+        function = function.__func__ if isinstance(function, MethodType) else function
         home = _home_of(function)
         if isinstance(function, FunctionType) and home is not None and _may_ask(home):
             yield function

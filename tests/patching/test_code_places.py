@@ -22,6 +22,9 @@ import torch
 
 def halved(x, times=2):
     return x[:, : int(x.shape[1] / times)] + float(x.shape[1])
+
+def forward(self, x):
+    return x[:, : int(x.shape[1] / 2)] + float(x.shape[1])
 """
 MODEL = """
 import far
@@ -68,6 +71,22 @@ def test_by_an_attribute(model_module: types.ModuleType, partial: bool) -> None:
     function = sys.modules["far.part"].halved
     model = model_module.Held(functools.partial(function, times=3) if partial else function)
     assert sys.modules["far.part"] in code_modules(model, [type(model)])
+    assert _right(model)
+
+
+@pytest.mark.parametrize("bound", [False, True])
+def test_by_a_forward_of_another_file(bound: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Replaced(torch.nn.Module):
+        pass
+
+    apart, model = types.ModuleType("apart"), Replaced()
+    monkeypatch.setitem(sys.modules, "apart", apart)
+    exec(FAR, vars(apart))
+    if bound:
+        model.forward = types.MethodType(apart.forward, model)
+    else:
+        Replaced.forward = apart.forward
+    assert apart in code_modules(model, [Replaced])
     assert _right(model)
 
 
