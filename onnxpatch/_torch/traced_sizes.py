@@ -116,20 +116,18 @@ def chosen_in_a_body(tensor: torch.Tensor) -> bool:
 
     What the body is given counts as of sizes that data does not decide.
     """
-    state = torch._C._get_tracing_state()
-    if _running.sizes is None or state is None or _running.sizes.is_of(state):
-        return False
-    try:
-        value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
-        with tracing_paused():
-            return not _Sizes().of(state).without_data(value)
-    except Exception:  # of other operators than torch's nothing is known
-        return False
-
-
-def _answer(tensor: torch.Tensor, ask: Callable[[_Sizes, Any], Any]) -> Any:
-    """What `ask` says of the tensor's value in the graph, with the trace paused; None where nothing is known of it."""
     sizes, state = _running.sizes, torch._C._get_tracing_state()
+    if sizes is None or sizes.is_of(state):
+        return False
+    return bool(_answer(tensor, lambda body, value: not body.without_data(value), _Sizes()))
+
+
+def _answer(tensor: torch.Tensor, ask: Callable[[_Sizes, Any], Any], body: _Sizes | None = None) -> Any:
+    """What `ask` says of the tensor's value in the graph, with the trace paused; None where nothing is known of it.
+
+    body: asked in place of the model's own trace.
+    """
+    sizes, state = body or _running.sizes, torch._C._get_tracing_state()
     if sizes is None or state is None:
         return None
     try:
